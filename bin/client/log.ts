@@ -40,9 +40,10 @@ interface Choice {
   isMeant(entry: Body): boolean;
   /** The path is the target. */
   isGiven?: true;
-  /** The target, if it is the name of a system that must be in these logs, and whether that runs. */
+  /** The target, if it is the name of a system that must be in these logs. */
   name?: string | undefined;
-  isRunning?: boolean;
+  /** Why there is no log of that name although the system runs. */
+  obstacle?: string | undefined;
 }
 
 /** A system in a log. */
@@ -127,9 +128,9 @@ async function choose(
     if (targets.some(({ socket }) => socket === undefined)) continue;
     const running = await Promise.all(targets.map(findRunning));
     const known = running.filter((found): found is Choice => !('error' in found));
+    const [obstacle] = running.flatMap((found) => 'error' in found ? found.error : []);
     const isMeant = (entry: Body): boolean => isNamed(entry, word);
-    const name = known.length === 0 ? word : undefined;
-    choices.push(...known, { paths: logsOfUser, isMeant, name, isRunning: targets.length > 0 });
+    choices.push(...known, { paths: logsOfUser, isMeant, name: known.length === 0 ? word : undefined, obstacle });
   }
   return { choices, exitCode };
 }
@@ -232,9 +233,9 @@ class Logs {
   /** @throws {UsageError} If there is no entry of a system that is chosen by its name. */
   checkNames(folder: string): void {
     for (const choice of this.#choices) {
-      const { name, isRunning = false } = choice;
+      const { name, obstacle } = choice;
       if (name === undefined || this.#found.has(choice)) continue;
-      if (isRunning) throw new UsageError(`'${name}': ${NO_LOG}`);
+      if (obstacle !== undefined) throw new UsageError(`${name}: ${obstacle}`);
       const names = [...this.#names].sort();
       const all = names.length === 0 || names.length > MAX_SHOWN ? '' : `, only of ${names.join(', ')}`;
       throw new UsageError(`there is no log of '${name}' in '${folder}'${suggest(name, names) || all}; ${FILE_FORM}`);
@@ -278,22 +279,24 @@ class Logs {
     else this.#push(system, [status.line]);
   }
 
-  /** Without an entry since then, when it ended is unknown. The latest one of its name is shown. */
   #cut(system: Logged): void {
-    const { path, name, story: { lastTime } } = system;
-    const isLatest = [...this.#systems.values()].every((other) => {
+    const isShown = this.#isShown(system);
+    if (isShown) this.#begin(system);
+    const lines = system.story.cut(hostOf(system.path) === hostname());
+    if (isShown && !this.#options.isJson) this.#push(system, lines);
+  }
+
+  /** Whether a system that may have ended is shown. Without an entry since then, only the latest one of its name is. */
+  #isShown({ path, name, story: { lastTime } }: Logged): boolean {
+    return lastTime >= this.#options.since || [...this.#systems.values()].every((other) => {
       return other.path !== path || other.name !== name || other.story.lastTime <= lastTime;
     });
-    const isShown = lastTime >= this.#options.since || isLatest;
-    if (isShown) this.#begin(system);
-    const lines = system.story.cut(hostOf(path) === hostname());
-    if (isShown && !this.#options.isJson) this.#push(system, lines);
   }
 
   /** Adds the systems that still run and have not logged anything since the printed part begins. */
   addRunning(): void {
     for (const system of this.#systems.values()) {
-      if (!system.story.isOpen) continue;
+      if (!system.story.isOpen || (isElsewhere(system) && !this.#isShown(system))) continue;
       this.#begin(system);
       if (!this.#options.isJson) this.#push(system, system.story.describeUnfinished());
     }
@@ -327,8 +330,11 @@ class Logs {
   }
 }
 
-/** One that has logged on another machine may live: who knows. */
-function isDead({ path, pid }: Logged): boolean {
-  const host = hostOf(path);
-  return (host === undefined || host === hostname()) && !isAlive(pid);
+/** Whether it has logged on another machine, so that nobody knows whether it lives. */
+function isElsewhere({ path }: Logged): boolean {
+  return ![undefined, hostname()].includes(hostOf(path));
+}
+
+function isDead(system: Logged): boolean {
+  return !isElsewhere(system) && !isAlive(system.pid);
 }

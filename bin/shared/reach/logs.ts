@@ -221,9 +221,12 @@ class OpenFile {
 /** The paths of the older generations of a log, the oldest first. None if the path is one of these. */
 function generationsOf(path: string): string[] {
   const numberOf = (name: string): number => Number(name.slice(basename(path).length + 1));
-  const names = namesIn(dirname(path)).filter((name) => newestOf(name) === basename(path));
-  const older = names.filter((name) => name !== basename(path)).sort((one, other) => numberOf(other) - numberOf(one));
-  return older.map((name) => join(dirname(path), name));
+  let names: string[] = [];
+  try {
+    names = namesIn(dirname(path));
+  } catch {} // whoever can read the file need not be able to list its folder
+  const older = names.filter((name) => newestOf(name) === basename(path) && name !== basename(path));
+  return older.sort((one, other) => numberOf(other) - numberOf(one)).map((name) => join(dirname(path), name));
 }
 
 /**

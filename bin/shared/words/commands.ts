@@ -58,7 +58,7 @@ const COMMANDS: readonly Command[] = [
   { name: 'watch', tool: 'client', help: 'print each new status and each command that is done, until interrupted',
     options: ['exec', 'on'] },
   { name: 'log', tool: 'client', options: ['since', 'follow'], lacks: ['targets', 'all'],
-    help: 'print what the targets (or logs: FILE), or all systems on this machine, have logged, also after their end' },
+    help: 'print what the targets (also FILE), or all systems of this user, have logged, also after their end' },
   { name: 'wait', tool: 'client',
     help: `wait for a status (${listOf(STATUS_WORDS)}), or for a field of the detail: wait 'loss < 0.1'`,
     argument: { name: 'STATUS', values: STATUS_WORDS, other: "a quoted condition: 'loss < 0.1'" },

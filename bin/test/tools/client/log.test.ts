@@ -507,7 +507,7 @@ describe('control-client log of a live system', SUITE, () => {
     const session = openSession(t);
     const none = 'the system keeps no log: it was started without one, or is older than 0.17';
     await session.serve('train-7', () => ({ ...ACTIVE, name: 'train', pid: 7, host: hostname() }));
-    await assert.rejects(call(['log', 'train', ...dirOf(session)]), { message: `'train': ${none}` });
+    await assert.rejects(call(['log', 'train', ...dirOf(session)]), { message: `train: ${none}` });
     const rows: [body: object | null, code: number, error: string][] = [
       [{ ...ACTIVE, host: hostname() }, 1, none], [ACTIVE, 1, none],
       [{ ...ACTIVE, host: hostname(), log: { path: 7 } }, 1, "the log is on the machine .*: '7'"],
