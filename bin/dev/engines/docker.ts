@@ -61,6 +61,7 @@ export const docker: Engine = {
         docker inspect --format '{{range .State.Health.Log}}{{.ExitCode}}{{end}}' trainer`,
       expect: prints(/^healthy 0, paused, 0{3,}$/),
     },
+    { name: 'log', do: 'ready; docker exec trainer ls /states/control', expect: prints(/^control-demo@\S+\.jsonl$/) },
     { name: 'privileges', do: "docker exec trainer sh -c 'cat /proc/$(pidof node)/status'", expect: isConfined() },
     {
       name: 'docker compose: up, pause, stop',

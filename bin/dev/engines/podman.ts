@@ -68,6 +68,7 @@ ${pod}END
         podman inspect --format '{{.State.Health.Status}} {{.RestartCount}}' trainer-trainer; client status`,
       expect: prints(/^healthy 0, paused$/),
     },
+    { name: 'log', do: 'ready; ls volumes/states/_data/control', expect: prints(/^control-demo@\S+\.jsonl$/) },
     {
       name: 'privileges',
       do: "podman exec trainer-trainer sh -c 'cat /proc/$(pidof node)/status'",

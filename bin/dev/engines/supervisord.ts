@@ -42,8 +42,8 @@ export const supervisord: Engine = {
       name: 'user=',
       begin: 'begin "s/^; user=trainer/user=nobody/" nobody',
       do: `until stat --format %U sockets/*.sock; do sleep 0.2; done
-        until runuser -u nobody -- ${pause}; do sleep 0.2; done`,
-      expect: prints(/^nobody, .*paused$/),
+        until runuser -u nobody -- ${pause}; do sleep 0.2; done; ls control`,
+      expect: prints(/^nobody, .*paused, control-demo@\S+\.jsonl$/),
     },
     {
       name: `numprocs=${TASKS}`,

@@ -80,6 +80,7 @@ export const systemd: Engine = {
       do: `machine 'cat /proc/$(systemctl show --value --property MainPID trainer)/status'`,
       expect: isConfined(),
     },
+    { name: 'log', do: "ready; machine 'ls /var/lib/trainer/control'", expect: prints(/^control-demo@\S+\.jsonl$/) },
     {
       name: 'folders it can write',
       do: `machine 'for folder in /etc /home /srv/trainer /tmp /run/trainer /var/lib/trainer; do

@@ -49,6 +49,7 @@ describe('control-demo in other uses', LIMIT, () => {
     const { by, reason, command } = (await getInfo(demo.port)).commands[0] ?? assert.fail();
     assert.deepEqual([command, by, reason], ['save-state', 'itself', '--save-every']);
     await perform(demo, 'pause');
+    await demo.shows(/ · paused\n/); // after the lines of all saves
     const count = countSaves();
     await sleep(3 * everyMs);
     assert.equal(countSaves(), count);
