@@ -80,6 +80,13 @@ async function route(context: Context, request: IncomingMessage, response: Serve
     const news = await systems.newsSince(parseVersion(query.get('since')), secondsToWait(request) * 1000, end.signal);
     return send(response, 200, { canPress, ...news });
   }
+  const [, logged] = /^\/api\/logs\/(\d+)$/.exec(path) ?? [];
+  if (logged !== undefined) {
+    checkMethod(request, 'GET');
+    const log = await systems.readLog(Number(logged));
+    if (log === undefined) throw new Refusal(404, 'Not found');
+    return send(response, 200, log);
+  }
   if (path === '/metrics') {
     checkMethod(request, 'GET');
     await Promise.race([systems.read(), sleep(SCRAPE_MS)]);

@@ -5,6 +5,7 @@ import { holdsOf, splitDetail, timeIn, valueIn } from '../shared/words/describe.
 import { isCrash } from '../shared/reach/end.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/words/text.ts';
 import type { Body, Progress } from '../shared/words/describe.ts';
+import type { Fold } from '../shared/words/log.ts';
 import type { currentValues, OwnCommand } from './declarations.ts';
 import type { Sample } from './series.ts';
 
@@ -51,6 +52,8 @@ export interface State {
   sent: readonly SentCommand[];
   /** The id of the last command sent by the board. */
   sentCount: number;
+  /** Whether the system logs what happens to a file. */
+  hasLog: boolean;
 }
 
 export interface DetailRow {
@@ -82,6 +85,14 @@ export interface SentCommand {
   text: string;
   /** The parameter whose argument was refused. */
   parameter?: string;
+}
+
+/** What a page shows of the log of a system. */
+export interface LogPart {
+  /** Where the log is if it is not here, or what is wrong with it. Otherwise empty. */
+  note: string;
+  /** The oldest first. */
+  entries: ({ at: number; text: string } & Partial<Fold>)[];
 }
 
 /** The state of a system in a response to a page, without the samples and own commands that the page has. */

@@ -4,6 +4,7 @@ import { SystemStatus } from '../../control.ts';
 import { BY } from '../shared/reach/access.ts';
 import { isCrash, savedBy } from '../shared/reach/end.ts';
 import { describeDone, follow } from '../shared/reach/follow.ts';
+import { hasLog, readHistory } from '../shared/reach/history.ts';
 import { isAbsent, NO_ANSWER } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
 import { CONTROL_COMMANDS } from '../shared/words/accepts.ts';
@@ -18,13 +19,14 @@ import type { Body } from '../shared/words/describe.ts';
 import type { Counts } from './counter.ts';
 import type { OwnCommand } from './declarations.ts';
 import type { Period, Series } from './series.ts';
-import type { ListedCommand, DetailRow, SentCommand, State, Update } from './state.ts';
+import type { DetailRow, ListedCommand, LogPart, SentCommand, State, Update } from './state.ts';
 
 const WAIT_S = 30; // the time limit of a request that waits for a change
 const COMMAND_WAIT_S = 300; // the time limit of a request that sends a command
 const FOLLOW_MS = 3_600_000; // how long the board then follows the command
 const SLOW_MS = 2000; // pages show that a system or a program has been silent for this long
 const HEARD_MS = 500; // values of `heardAt` that differ by less count as equal
+const MAX_ENTRIES = 50; // of the log
 const MAX_COMMANDS = 5; // and what runs, for which others may wait
 
 /** The part of the board that a system uses. */
@@ -165,6 +167,16 @@ export class BoardSystem {
     return sent.id;
   }
 
+  /** The latest entries of its log, if that is on this machine. */
+  async readLog(): Promise<LogPart> {
+    const { client, info } = this.#system;
+    const { note, lines } = await readHistory(client, info);
+    const entries = lines.slice(-MAX_ENTRIES).map(({ time, text, fold }) => {
+      return fold === undefined ? { at: time, text } : { at: time, ...fold };
+    });
+    return { note, entries };
+  }
+
   /** Sends the command and follows it until it is completed. */
   async #deliver(sent: SentCommand, reason: string, values: object | undefined): Promise<void> {
     const { command } = sent;
@@ -297,6 +309,7 @@ export class BoardSystem {
       commands,
       sent: this.#sent,
       sentCount: this.#sentCount,
+      hasLog: hasLog(info),
     };
   }
 

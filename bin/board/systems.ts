@@ -7,7 +7,7 @@ import { BoardSystem } from './system.ts';
 import type { Target } from '../shared/reach/targets.ts';
 import type { Counts } from './counter.ts';
 import type { Period } from './series.ts';
-import type { Update } from './state.ts';
+import type { LogPart, Update } from './state.ts';
 
 const READ_MS = 1000;
 const CLOSED_MS = 15_000; // a page that sends no request for this long counts as closed
@@ -73,6 +73,11 @@ export class Systems {
   /** Whether a system can do a command that it takes. */
   canDo(command: string, id: number): boolean {
     return this.#byId.get(id)?.canDo(command) === true;
+  }
+
+  /** The latest entries of the log of a system; undefined if there is no such system. */
+  async readLog(id: number): Promise<LogPart | undefined> {
+    return this.#byId.get(id)?.readLog();
   }
 
   /** Adds a system of a folder. It replaces an ended one of the same name, or else the oldest of too many. */

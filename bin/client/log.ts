@@ -307,7 +307,7 @@ class Logs {
   }
 
   #pushEntry(system: Logged, entry: Body): void {
-    this.#push(system, [{ time: timeOf(entry), text: printableJson(entry), status: '' }]);
+    this.#push(system, [{ time: timeOf(entry), text: printableJson(entry), status: '', entry }]);
   }
 
   print(): void {

@@ -4,8 +4,9 @@ import { once, setMaxListeners } from 'node:events';
 import { emitKeypressEvents } from 'node:readline';
 import { SystemStatus } from '../../control.ts';
 import { BY } from '../shared/reach/access.ts';
-import { describeInfo } from '../shared/words/describe.ts';
+import { clockTime, describeInfo } from '../shared/words/describe.ts';
 import { describeDone, follow } from '../shared/reach/follow.ts';
+import { readHistory } from '../shared/reach/history.ts';
 import { warn } from '../shared/line/options.ts';
 import { CTRL_C, CTRL_Z, jobState, spareTerminalAtExit, startRawMode } from '../shared/line/terminal.ts';
 import { Fleet } from './fleet.ts';
@@ -21,11 +22,13 @@ const ENTER = '\x1b[?1049h\x1b[?25l';
 const LEAVE = '\x1b[?25h\x1b[?1049l';
 const inverse = (text: string): string => `\x1b[7m${text}\x1b[27m`;
 
-const HELP = 'q quit  p pause  r resume  s save  d shut down  Enter info  / filter  ↑↓ select';
+const HELP = 'q quit  p pause  r resume  s save  d shut down  Enter info  l log  / filter  ↑↓';
 const COMMANDS: Readonly<Record<string, string>> = { p: 'pause', r: 'resume', s: 'save-state' };
 const COMMAND_MS = 30_000;
 const QUIT_MS = 2000; // for pending commands
 const INDENT = ' '.repeat(10); // of the values in describeInfo()
+const LOG_MS = 2000; // between two readings of the log that is shown
+const MAX_ENTRIES = 50; // of it
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 /** Shows the given systems, or those in a folder, until `q` or Ctrl-C. Always restores the terminal. */
@@ -37,13 +40,15 @@ export class Top {
   readonly #limit = new AbortController(); // ends the commands, which outlive the table
   readonly #sent: Promise<void>[] = [];
   #rawMode: RawMode | undefined;
-  #mode: 'table' | 'filter' | 'question' | 'info' = 'table';
+  #mode: 'table' | 'filter' | 'question' | 'info' | 'log' = 'table';
   #filter = '';
   /** The latest outcome. */
   #message = '';
   #selected: Row | undefined;
-  /** The system of the question or the info. It may leave the table in the meantime. */
+  /** The system of the question, the info or the log. It may leave the table in the meantime. */
   #subject: Row | undefined;
+  #log: readonly string[] = []; // of the subject, once it is read
+  #logAt = -Infinity; // when it was read
   #index = 0; // of the selected row
   #first = 0; // index of the first visible row
   #room = 1; // number of rows that fit
@@ -92,9 +97,17 @@ export class Top {
   // ───── Display ─────────────────────────────────────────────────────────────────────────────────────────────────
 
   #linesOf(width: number, height: number): string[] {
-    const lines = this.#mode === 'info' ? this.#describe(this.#subject as Row, width) : this.#list(width, height);
+    const lines = this.#bodyOf(width, height);
     const rest = Array.from({ length: height }, () => '');
     return [...[...lines, ...rest].slice(0, height - 1), fit(this.#lastLine(), width)];
+  }
+
+  #bodyOf(width: number, height: number): string[] {
+    switch (this.#mode) {
+      case 'info': return this.#describe(this.#subject as Row, width);
+      case 'log': return this.#showLog(this.#subject as Row, width, height);
+      default: return this.#list(width, height);
+    }
   }
 
   #list(width: number, height: number): string[] {
@@ -131,9 +144,28 @@ export class Top {
     return [inverse(fit(title, width)), ...lines.flatMap((line) => wrap(line, width, INDENT))];
   }
 
+  /** The latest entries that fit, the newest last. Reads them again when they are old. */
+  #showLog(row: Row, width: number, height: number): string[] {
+    this.#fleet.visible = [row];
+    if (performance.now() - this.#logAt >= LOG_MS) void this.#readLog(row);
+    const wrapped = this.#log.flatMap((line) => wrap(line, width, INDENT));
+    return [inverse(fit(`log of ${row.name}`, width)), ...wrapped.slice(2 - height)];
+  }
+
+  async #readLog(row: Row): Promise<void> {
+    this.#logAt = Infinity;
+    const { note, lines } = await readHistory(row.target.client, row.system.info);
+    this.#logAt = performance.now();
+    if (this.#subject !== row) return;
+    const texts = lines.slice(-MAX_ENTRIES).map(({ time, text }) => `${clockTime(new Date(time))}  ${text}`);
+    this.#log = note === '' ? texts : [...texts, note];
+    this.#screen.refresh();
+  }
+
   #lastLine(): string {
     switch (this.#mode) {
-      case 'info': return 'press any key to return';
+      case 'info':
+      case 'log': return 'press any key to return';
       case 'filter': return `/${this.#filter}_  (Enter keeps it, Esc clears it)`;
       case 'question': return `Shut ${this.#subject?.name} down? (y/N)`;
       case 'table': return this.#message || HELP;
@@ -181,6 +213,7 @@ export class Top {
     if (Object.hasOwn(COMMANDS, key)) this.#sent.push(this.#send(COMMANDS[key] as string, row));
     if (key === 'd') [this.#mode, this.#subject] = ['question', row];
     if (key === 'i' || name === 'return' || name === 'enter') [this.#mode, this.#subject] = ['info', row];
+    if (key === 'l') [this.#mode, this.#subject, this.#log, this.#logAt] = ['log', row, [], -Infinity];
   }
 
   #onFilterKey(name: string, key: string): void {

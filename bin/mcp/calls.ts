@@ -5,15 +5,17 @@ import { SystemStatus } from '../../control.ts';
 import { COMMAND, CONTROL_COMMANDS, RESERVED } from '../shared/words/accepts.ts';
 import { describeStatus, holdsOf, oldVersionIn } from '../shared/words/describe.ts';
 import { follow } from '../shared/reach/follow.ts';
+import { readHistory } from '../shared/reach/history.ts';
 import { withLimit } from '../shared/reach/limit.ts';
 import { UsageError } from '../shared/line/options.ts';
 import { isAbsent } from '../shared/reach/replies.ts';
 import { inParallel } from '../shared/reach/targets.ts';
 import { excerptOf } from '../shared/words/text.ts';
 import { Feeds } from './feeds.ts';
+import { entriesOf, parseSince, Traces } from './history.ts';
 import { briefReport, clean, cleanText, MAX_NAME, wholeReport } from './reported.ts';
 import { CallError, now, statusFields, tagOf } from './results.ts';
-import { DEFAULT_SECONDS, faultIn, TOOLS } from './tools.ts';
+import { DEFAULT_ENTRIES, DEFAULT_SECONDS, faultIn, TOOLS } from './tools.ts';
 import { parseGoal, wait } from './wait.ts';
 import type { Body } from '../shared/words/describe.ts';
 import type { Directory, System } from './systems.ts';
@@ -25,6 +27,8 @@ const PROGRESS_MS = 5000;
 const QUERY_MS = 2000; // a system that hangs must not delay a list or an outcome
 const MAX_LISTED = 200;
 const LIST_ROOM = 30_000; // characters of JSON for the details of all systems
+
+const UNSEEN = { note: 'it has not responded to you, so the place of its log is unknown', lines: [] };
 
 const RUN = 'run:'; // with the name of an own command, a word of --allow
 const RESTRICTED: readonly string[] = ['resume', 'shutdown']; // tools that are words of --allow
@@ -41,6 +45,8 @@ interface Arguments {
   system?: string;
   until?: string;
   tag?: string;
+  since?: string;
+  limit?: number;
   command?: string;
   arguments?: object;
   mine?: boolean;
@@ -67,6 +73,7 @@ export class Calls {
   readonly #allowed: ReadonlySet<string>;
   readonly #ownCommands: readonly string[]; // those that --allow names
   readonly #feeds = new Feeds();
+  readonly #traces = new Traces();
 
   /** @param allowed The words of --allow. */
   constructor(systems: Directory, allowed: ReadonlySet<string>) {
@@ -121,7 +128,8 @@ export class Calls {
     const { name, until, tag, command = '', system: id = '', seconds = DEFAULT_SECONDS } = values;
     const start = performance.now();
     if (tool === 'list_systems') return this.#list(signal, name);
-    if (tool === 'get_info') return getInfo(await this.#systems.find(id), signal);
+    if (tool === 'get_info') return this.#getInfo(await this.#systems.find(id), signal);
+    if (tool === 'get_history') return this.#getHistory(values, signal);
     const goal = parseGoal(until, tag);
     if (tool === 'run_command') this.#checkCommand(command);
     const system = await this.#systems.find(id);
@@ -145,6 +153,7 @@ export class Calls {
       const reply = await withLimit(QUERY_MS, signal, (limit) => system.client.ask({ signal: limit }));
       if (system.socket !== undefined && isAbsent(reply)) return; // it has just ended
       const reported = reply.ok ? briefReport(reply.body, LIST_ROOM / asked.length) : undefined;
+      this.#traces.note(system, reply);
       entries.set(system, { ...statusFields(system, reply, MAX_NAME), reported });
     });
     const systems = asked.flatMap((system) => entries.get(system) ?? []);
@@ -153,6 +162,24 @@ export class Calls {
     };
     const note = systems.length === 0 ? cleanText(absence()) : undefined; // there need not be a folder
     return { systems, omitted: found.length - asked.length || undefined, now: now(), note };
+  }
+
+  async #getInfo(system: System, signal: AbortSignal): Promise<object> {
+    const reply = await system.client.ask({ signal });
+    this.#traces.note(system, reply);
+    const reported = reply.ok ? wholeReport(reply.body) : undefined;
+    return { ...statusFields(system, reply), now: now(), tag: tagOf(reply), reported };
+  }
+
+  async #getHistory(values: Arguments, signal: AbortSignal): Promise<object> {
+    const { system: id = '', since, limit = DEFAULT_ENTRIES } = values;
+    const sinceMs = since === undefined ? -Infinity : parseSince(since);
+    const system = await this.#systems.find(id);
+    const reply = await system.client.ask({ signal });
+    const trace = this.#traces.note(system, reply);
+    const { note, lines } = trace === undefined ? UNSEEN : await readHistory(system.client, trace);
+    const entries = entriesOf(lines, sinceMs, limit);
+    return { ...statusFields(system, reply), ...entries, note: cleanText(note) || undefined, now: now() };
   }
 
   /** Checks the name of an own command, and that it is allowed. */
@@ -171,12 +198,6 @@ export class Calls {
     if (this.#allows(word)) return;
     throw new UsageError(`${what} is not allowed: do not retry; the user can allow it with --allow ${word}`);
   }
-}
-
-async function getInfo(system: System, signal: AbortSignal): Promise<object> {
-  const reply = await system.client.ask({ signal });
-  const reported = reply.ok ? wholeReport(reply.body) : undefined;
-  return { ...statusFields(system, reply), now: now(), tag: tagOf(reply), reported };
 }
 
 function senderOf({ name = '' }: Caller): string {

@@ -1,7 +1,7 @@
 // Reading logs, where servers append a JSON object per line. Anybody may have written the files.
 
 import { constants, readdirSync, statSync } from 'node:fs';
-import { open } from 'node:fs/promises';
+import { open, stat } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { basename, dirname, isAbsolute, join } from 'node:path';
 import { stateFolder } from '../line/files.ts';
@@ -69,7 +69,8 @@ function namesIn(folder: string): string[] {
 async function openLog(path: string): Promise<FileHandle | null> {
   let file: FileHandle;
   try {
-    if (!statSync(path).isFile()) throw new Error('it is not a regular file'); // opening a device may have an effect
+    const stats = await stat(path); // opening a device may have an effect
+    if (!stats.isFile()) throw new Error('it is not a regular file');
     file = await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0)); // a FIFO does not block
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;

@@ -11,12 +11,18 @@ export interface Line {
   text: string;
   /** The status that it reports; otherwise empty. */
   status: string;
+  /** What it is about. Not safe to print. */
+  entry: Body;
+  /** If it stands for several equal outcomes. */
+  fold?: Fold;
 }
 
 /** The outcomes that one line stands for. */
-interface Fold {
-  line: Line;
+export interface Fold {
+  /** The latest one in words. */
+  text: string;
   count: number;
+  /** In milliseconds. */
   firstTime: number;
 }
 
@@ -67,7 +73,7 @@ export class Story {
   readonly #isFolded: boolean;
   readonly #pending: Map<string, Body> = new Map(); // commands without an outcome, by id
   readonly #known: Map<string, Line> = new Map(); // the latest outcomes, by id
-  readonly #folds: Map<string, Fold> = new Map(); // since the latest line that is no outcome
+  readonly #folds: Map<string, Line> = new Map(); // since the latest line that is no outcome
   #hasServer = false; // it has started, and not ended
   #hasProgram = false; // the same for a program under control-run
   #startTime = 0;
@@ -99,12 +105,12 @@ export class Story {
       case 'outcome': lines.push(...this.#noteOutcome(entry, time)); break;
       case 'thread':
         this.#mayRepeat = true;
-        lines.push(this.#line(time, `the server thread died: ${textOf(entry, 'error')}`));
+        lines.push(this.#line(time, `the server thread died: ${textOf(entry, 'error')}`, entry));
         break;
       case 'lost': {
         const count = excerptOf(entry['lines']);
         const what = count === '1' ? '1 line is' : `${count} lines are`;
-        lines.push(this.#line(time, `${what} lost: ${textOf(entry, 'error')}`));
+        lines.push(this.#line(time, `${what} lost: ${textOf(entry, 'error')}`, entry));
         this.#pending.clear(); // their outcomes may be among them
       }
     }
@@ -120,7 +126,8 @@ export class Story {
    */
   cut(isHere: boolean = true): Line[] {
     const why = isHere ? 'killed, or the machine stopped' : 'killed, the machine stopped, or it runs on another one';
-    const lines = [...this.#abandon(this.lastTime), this.#line(this.lastTime, `the log ends here: ${why}`)];
+    const text = `the log ends here: ${why}`;
+    const lines = [...this.#abandon(this.lastTime), this.#line(this.lastTime, text, { event: 'end' })];
     [this.#hasServer, this.#hasProgram] = [false, false];
     return lines;
   }
@@ -128,7 +135,7 @@ export class Story {
   /** The commands of a live system that have no outcome yet. */
   describeUnfinished(): Line[] {
     return [...this.#pending.values()].map((entry) => {
-      return { time: timeOf(entry), text: describeCommand(toCommand(entry, 'has no outcome yet')), status: '' };
+      return { time: timeOf(entry), text: describeCommand(toCommand(entry, 'has no outcome yet')), status: '', entry };
     });
   }
 
@@ -136,7 +143,7 @@ export class Story {
   #abandon(time: number): Line[] {
     const entries = [...this.#pending.values()];
     this.#pending.clear();
-    return entries.map((entry) => this.#line(time, describeCommand(toCommand(entry, 'has no outcome'))));
+    return entries.map((entry) => this.#line(time, describeCommand(toCommand(entry, 'has no outcome')), entry));
   }
 
   #start(entry: Body, time: number): Line[] {
@@ -145,10 +152,11 @@ export class Story {
     const lines = (isProgram ? this.#hasProgram : this.#hasServer) ? this.cut() : [];
     if (!this.#hasServer) [this.status, this.#held, this.#shown, this.#startTime] = [null, null, 'active', time];
     if (isProgram) {
-      lines.push(this.#line(time, `started: ${excerptOf(words.map(excerptOfJson).join(' '), MAX_VALUE_LENGTH)}`));
+      const text = `started: ${excerptOf(words.map(excerptOfJson).join(' '), MAX_VALUE_LENGTH)}`;
+      lines.push(this.#line(time, text, entry));
       this.#hasProgram = true;
     } else {
-      if (!this.#hasProgram) lines.push(this.#line(time, 'started'));
+      if (!this.#hasProgram) lines.push(this.#line(time, 'started', entry));
       this.#hasServer = true;
     }
     return lines;
@@ -157,7 +165,7 @@ export class Story {
   #end(entry: Body, time: number): Line[] {
     const how = textOf(entry, 'ended');
     const lines = how === '' ? this.#abandon(time) : [];
-    if (how !== '' || !this.#hasProgram) lines.push(this.#line(time, how || 'ended'));
+    if (how !== '' || !this.#hasProgram) lines.push(this.#line(time, how || 'ended', entry));
     if (how === '') this.#hasServer = false;
     else this.#hasProgram = false;
     return lines;
@@ -180,17 +188,18 @@ export class Story {
     if (known !== undefined) return []; // it is repeated
     const texts = ['command', 'by', 'reason', 'state'].map((name) => excerptOf(entry[name]));
     const key = [...texts, excerptOfJson(entry['arguments'])].join('\n');
-    const fold = this.#folds.get(key);
-    const line = fold?.line ?? { time, text, status: '' };
+    const folded = this.#folds.get(key);
+    const line: Line = folded ?? { time, text, status: '', entry };
     this.#known.set(id, line);
     if (this.#known.size > MAX_KNOWN) this.#known.delete(this.#known.keys().next().value as string);
-    if (fold === undefined) {
-      if (this.#isFolded) this.#folds.set(key, { line, count: 1, firstTime: time });
+    if (folded === undefined) {
+      if (this.#isFolded) this.#folds.set(key, line);
       return [line];
     }
-    fold.count += 1;
-    const since = clockTime(new Date(fold.firstTime), new Date(time));
-    Object.assign(line, { time, text: `${text} (${fold.count} times since ${since})` });
+    const { count, firstTime } = line.fold ?? { count: 1, firstTime: line.time };
+    const since = clockTime(new Date(firstTime), new Date(time));
+    const fold = { text, count: count + 1, firstTime };
+    Object.assign(line, { time, text: `${text} (${fold.count} times since ${since})`, entry, fold });
     return [];
   }
 
@@ -236,16 +245,16 @@ export class Story {
     const key = name === 'paused' ? text : name; // for the others, it is the same whoever caused them
     const time = Math.max(timeOf(entry), this.#startTime);
     const isNews = key !== this.#shown;
-    const line = { time, text, status: name };
+    const line = { time, text, status: name, entry };
     if (isNews || this.status === null) this.status = { line, entry };
     this.#shown = key;
     if (isNews) this.#folds.clear();
     return isNews ? [line] : [];
   }
 
-  #line(time: number, text: string): Line {
+  #line(time: number, text: string, entry: Body): Line {
     this.#folds.clear();
-    return { time, text, status: '' };
+    return { time, text, status: '', entry };
   }
 }
 

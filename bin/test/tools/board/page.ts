@@ -27,7 +27,7 @@ export const SECOND: string = 'return new Promise((resolve) => setTimeout(resolv
 export async function openPage(
   t: TestContext,
   browser: Browser,
-  ...args: [targets: readonly string[], options?: readonly string[]]
+  ...args: [targets: readonly string[], options?: readonly string[], env?: NodeJS.ProcessEnv]
 ): Promise<StartedBoard> {
   await prepare(t, browser);
   const board = await startBoard(t, ...args);
@@ -112,7 +112,7 @@ export async function openStates(t: TestContext, browser: Browser, ...systems: r
 const QUIET: Omit<Update, 'id' | 'target' | 'sentCount'> = {
   name: 'box', process: '', status: 'active', since: null, by: '', reason: '', holds: [], error: '', ended: false,
   crashed: false, canSave: true, saved: null, saveError: '', unansweredSince: null, unheardSince: null, detail: [],
-  progress: null, current: [], commands: [], sent: [], accepts: [],
+  progress: null, current: [], commands: [], sent: [], accepts: [], hasLog: false,
 };
 
 /** An own command with these parameters, which are strings unless a field says otherwise. */
@@ -181,7 +181,7 @@ export function cards(browser: Browser): Promise<Card[]> {
         })),
         buttons: findAll('button').map(text),
         isGray: findAll('button').every(({ ariaDisabled }) => ariaDisabled === 'true'),
-        sent: findAll('> .sent p').map(text), commands: findAll('ol li').map(text),
+        sent: findAll('> .sent p').map(text), commands: findAll('.commands li').map(text),
       };
     });
   `);

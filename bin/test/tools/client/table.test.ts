@@ -3,12 +3,14 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { appendFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { join } from 'node:path';
 import { describeDetail, describeInfo } from '../../../shared/words/describe.ts';
 import { assertHarmless, HOSTILE, launchSystem, LIMIT, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { CTRL_C, CTRL_Z, pseudoTerminal, UP } from '../console/helpers.ts';
+import { HOSTILE_LINES, infoOf, linesOf as logOf, outcome, writeLog } from '../logs.ts';
 import { AT_ONCE, call, linesOf, onTerminal, run } from './helpers.ts';
 import { openSession, startSilent, startWeb } from './systems.ts';
 import type { Terminal } from '../console/helpers.ts';
@@ -245,6 +247,38 @@ describe('control-client top', SUITE, () => {
     }
   });
 
+  it('shows the log of a system until a key is pressed, with what is added, or says where it is', async (t) => {
+    const { show, open } = openTable(t);
+    const path = writeLog(t, ...Array.from({ length: 60 }, (_, index) => {
+      const fields = { name: 't1', command: `c${index}`, value: 'x'.repeat(80) };
+      return outcome(0, `h-${index}`, { time: '2026-11-23T03:00:00Z', ...fields });
+    }));
+    await show('t1', infoOf(path, { name: 't1' }));
+    await show('t2', infoOf(path, { name: 't2', host: 'gpu1\x1b[2J' }));
+    await show('t3');
+    const { write, lines, showsLine } = await open('top');
+    await showsLine(/^3 systems: 3 active$/);
+    write('\x1b[Hl');
+    await showsLine(/^log of t1$/);
+    await showsLine(/c59/);
+    const time = new Date('2026-11-23T03:00:00Z').toLocaleString('sv');
+    const expected = Array.from({ length: 14 }, (_, index) => {
+      const line = `${time}  c${46 + index} by ana done in 0.25 s: ${'x'.repeat(80)}`;
+      return [line.slice(0, 100), ' '.repeat(10) + line.slice(100)];
+    });
+    assert.deepEqual(lines(), ['log of t1', ...expected.flat(), 'press any key to return']);
+    appendFileSync(path, logOf([outcome(0, 'new', { name: 't1', by: 'ben' })]));
+    await showsLine(/^(\S+ )?\S+ {2}resume by ben done in 0\.25 s$/);
+    assert.match(lines()[28] ?? '', / by ben /, 'the newest is the last');
+    write(`q${DOWN}l`);
+    await showsLine(new RegExp(`^logs on gpu1 \\[2J to ${path}$`));
+    write(`q${DOWN}l`);
+    await showsLine(/^does not log$/);
+    write('q');
+    await showsLine(/^3 systems: 3 active$/);
+    assert.equal(lines()[29], 'q quit  p pause  r resume  s save  d shut down  Enter info  l log  / filter  ↑↓');
+  });
+
   it('filters by name and status', async (t) => {
     const { show, open } = openTable(t);
     await show('train');
@@ -304,11 +338,18 @@ describe('control-client top', SUITE, () => {
 
   it('prints no control characters of a name, a status or a filter', async (t) => {
     const { show, open } = openTable(t);
-    await show('a\x1b[31m', { name: HOSTILE, status: 'paused', by: HOSTILE, detail: { [HOSTILE]: HOSTILE } });
+    const path = writeLog(t, ...HOSTILE_LINES.map((line) => {
+      return Object(line).name === 'train' ? { ...Object(line), name: HOSTILE } : line;
+    }), outcome(1, 'a', { name: HOSTILE }));
+    const info = infoOf(path, { name: HOSTILE, status: 'paused', by: HOSTILE, detail: { [HOSTILE]: HOSTILE } });
+    await show('a\x1b[31m', info);
     const { write, showsLine, output } = await open('top');
     await showsLine(/paused by PW/);
     write('\r');
     await showsLine(/^press any key/);
+    write('xl');
+    await showsLine(/^log of PW/);
+    await showsLine(/resume by ana done/);
     write('x/\x9d2\u202e\r');
     await showsLine(/'2' matches /);
     const hostile = /\x1b\]|\x1b\[2J|\x1b\[31m|[\x07\x80-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/;

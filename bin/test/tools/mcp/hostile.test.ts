@@ -6,6 +6,7 @@ import { TOOLS } from '../../../mcp/tools.ts';
 import { HOSTILE, LIMIT } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { openSession } from '../client/systems.ts';
+import { entry, HOSTILE_LINES, infoOf, outcome, writeLog } from '../logs.ts';
 import { startMcp } from './helpers.ts';
 import type { Mcp } from './helpers.ts';
 
@@ -226,6 +227,38 @@ describe('control-mcp and a hostile system', SUITE, () => {
     const posted = webs.flatMap(({ requests }) => requests).filter((request) => request.startsWith('POST'));
     assert.deepEqual([...new Set(posted)], ['POST /api/pause?by=mcp%3Atest&reason=a+test']);
     assert.deepEqual(other.requests, []);
+  });
+
+  it('returns its log truncated and without invisible characters, and nothing of other files', async (t) => {
+    const { env, serve } = openSession(t);
+    const texts = [...TEXTS.values()];
+    const ofTexts = texts.flatMap((text, index) => [
+      outcome(9, `t-${index}`, {
+        command: text, by: text, reason: text, state: text, error: text, value: { [text]: [text] },
+      }),
+      entry(9, 'status', { status: 'paused', holds: [{ by: text, reason: text, [text]: text }] }),
+      entry(9, 'start', { commandLine: [text], version: text }), entry(9, 'end', { ended: text, [text]: text }),
+    ]);
+    const long = Array.from({ length: 60 }, (_, index) => {
+      const [error, reason] = ['"'.repeat(2000), '\\'.repeat(2000)];
+      return outcome(9, `l-${index}`, { command: `c${index}`, value: texts, error, reason });
+    });
+    const paths = [
+      writeLog(t, ...HOSTILE_LINES, outcome(1, 'last')), writeLog(t, ...ofTexts, outcome(1, 'last')),
+      writeLog(t, ...long, outcome(1, 'last')), '/etc/passwd', '/dev/zero', '/\0', ...texts,
+    ];
+    const mcp = startMcp(t, [], env);
+    const found = await Promise.all(paths.map(async (path, index) => {
+      await serve(`train-${index + 10}`, () => infoOf(path));
+      const history = await callChecked(mcp, 'get_history', { system: `train-${index + 10}`, limit: 200 }, path);
+      assert.deepEqual(excessOf(history, 32_000, path), []);
+      assert.doesNotMatch(JSON.stringify(history), /foreign|root:/);
+      assert.equal(history.note === undefined, history.entries.length > 0);
+      if (history.entries.length > 0) assert.equal(history.entries.at(-1).id, 'last');
+      return history.entries.length;
+    }));
+    assert.deepEqual([...new Set(found.slice(3))], [0]);
+    for (const length of found.slice(0, 3)) assert.ok(length > 10, `${found}`);
   });
 
   it('returns visible names of sockets, finds each system by its id, and none whose names look the same', async (t) => {

@@ -96,11 +96,11 @@ describe('control-mcp in both eras', SUITE, () => {
     const ofLegacy = (await mcp.request('tools/list')).result;
     const { tools, ...hints } = withoutServer((await mcp.modern('tools/list')).result);
     assert.deepEqual([ofLegacy, hints], [{ tools }, CACHE_HINTS]);
-    assert.equal(tools.length, 8);
+    assert.equal(tools.length, 9);
     for (const { name, title, description, inputSchema, outputSchema, annotations, ...others } of tools) {
       for (const text of [title, description]) assert.match(text, /^\S.*\S$/s, name);
       assert.deepEqual([inputSchema.type, outputSchema.type, others], ['object', 'object', {}], name);
-      assert.equal(annotations.readOnlyHint, ['list_systems', 'get_info', 'wait'].includes(name), name);
+      assert.equal(annotations.readOnlyHint, ['list_systems', 'get_info', 'get_history', 'wait'].includes(name), name);
       assert.equal(annotations.destructiveHint, ['shutdown', 'run_command'].includes(name), name);
       assert.equal(inputSchema.required.includes('reason'), !annotations.readOnlyHint, name);
     }
@@ -145,6 +145,13 @@ describe('control-mcp in both eras', SUITE, () => {
     const faults: [tool: string, args: object, error: RegExp][] = [
       ['list_systems', { system }, /^list_systems takes name, got 'system'$/],
       ['get_info', {}, /^system is required$/],
+      ['get_history', { system, limit: 0 }, /^limit must be an integer from 1 to 200, got 0$/],
+      ['get_history', { system, limit: 1.5 }, /^limit must be an integer from 1 to 200, got 1\.5$/],
+      ['get_history', { system, limit: 201 }, /^limit must be /],
+      ['get_history', { system, limit: '50' }, /^limit must be /],
+      ...['yesterday', '8', '3:00', '8w', '-8h', '2026', '2026-13-01', '9999999d', '\x1b[2J'].map((since) => {
+        return ['get_history', { system, since }, /^since must be .*, got '/] as typeof faults[number];
+      }),
       ['get_info', { system: null }, /^system must be a string of 1 to 200 characters, got null$/],
       ['get_info', { system: ' ' }, /^system must be /],
       ['get_info', JSON.parse('{"system":"x","__proto__":1}') as object, /takes system, got '__proto__'/],

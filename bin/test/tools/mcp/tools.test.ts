@@ -1,11 +1,11 @@
 // The tools of control-mcp with live systems: the commands that arrive, and the results of the calls.
 
 import assert from 'node:assert/strict';
-import { chmodSync, writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { SystemStatus } from '../../../../control.ts';
+import { SystemStatus, VERSION } from '../../../../control.ts';
 import {
   clientAt, defer, freePort, getInfo, launchSystem, LIMIT, makeFolder, platformIs, preload, startOldServer, startServer,
   TOKEN, until,
@@ -14,6 +14,7 @@ import { lacks } from '../../needs.ts';
 import {
   COMPUTING, hideFailures, openSession, startFull, startOwnProcess, startSilent, startWeb,
 } from '../client/systems.ts';
+import { entry, infoOf, outcome, writeLog } from '../logs.ts';
 import { AT_ONCE, startMcp, valueOf } from './helpers.ts';
 import type { CommandRequest } from '../../../../control.ts';
 import type { TestContext } from 'node:test';
@@ -208,7 +209,7 @@ describe('control-mcp --allow', SUITE, () => {
       const list = allowed === words ? 'all' : allowed.join();
       const mcp = startAt(t, [port], list === '' ? [] : ['--allow', list]);
       const { tools } = (await mcp.modern('tools/list')).result;
-      const listed = tools.slice(5).map(({ name }: { name: string }) => name); // five are always available
+      const listed = tools.slice(6).map(({ name }: { name: string }) => name); // six are always available
       assert.deepEqual(new Set(listed), new Set(allowed.map((word) => word.replace(/^run:.*/, 'run_command'))));
       const limit = / Only these are allowed: (.*)\.$/.exec(tools.at(-1).description)?.[1];
       assert.equal(limit, list === 'all' ? undefined : /run:(.)/.exec(list)?.[1]);
@@ -302,6 +303,93 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
 });
 
 // ───── Waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('get_history of control-mcp', SUITE, () => {
+  it('returns what happened, when, by whom and why, also before it started', async (t) => {
+    const path = join(makeFolder(t), 'train.jsonl');
+    const hooks = { saveState: () => '1.json' };
+    const { address: { port }, client, finished } = await launchSystem(t, hooks, { name: 'train', log: path });
+    await client.request('pause', { by: 'ana@laptop', reason: 'lunch', wait: 30 });
+    for (let time = 0; time < 3; time += 1) await client.request('save-state', { by: 'cron', wait: 30 });
+    await until(() => readFileSync(path, 'utf8').split('"outcome"').length === 5);
+    const mcp = startAt(t, [port]);
+    const { system, status, entries, note, isCut } = await mcp.call('get_history', { system: at(port) });
+    assert.deepEqual([system, status, note, isCut], [at(port), 'paused', undefined, undefined]);
+    const times = entries.map(({ time }: { time: string }) => Date.parse(time));
+    assert.deepEqual(times, times.toSorted());
+    assert.ok(times.every((time: number) => Math.abs(time - Date.now()) < 300_000));
+    const cause = { by: 'ana@laptop', reason: 'lunch' };
+    const [start, paused, pause, save, ...others] = entries.map(({ time, ...fields }: { time: string }) => fields);
+    assert.deepEqual([start, others], [{ event: 'start', version: VERSION }, []]);
+    const [{ since }] = paused.holds;
+    assert.deepEqual(paused, { event: 'status', status: 'paused', ...cause, holds: [{ ...cause, since }] });
+    const { seconds, id } = pause;
+    assert.deepEqual(pause, { event: 'outcome', command: 'pause', state: 'done', seconds, id, ...cause });
+    assert.deepEqual([save.command, save.value, save.by, save.times], ['save-state', '1.json', 'cron', 3]);
+    assert.ok(Date.parse(save.firstTime) <= times.at(-1));
+    await client.shutdown();
+    await finished; // before its folder is removed
+  });
+
+  it('returns the latest entries since a time, and says whether earlier ones are left out', async (t) => {
+    const path = writeLog(t, ...Array.from({ length: 300 }, (_, index) => {
+      return outcome(300 - index, `h-${index}`, { command: `c${index}` });
+    }));
+    const web = await startWeb(t, () => infoOf(path));
+    const mcp = startMcp(t, [web.target]);
+    const ago = (minutes: number): string => new Date(Date.now() - minutes * 60_000).toISOString();
+    const rows: [args: object, count: number, isCut?: true][] = [
+      [{}, 50, true], [{ limit: 200 }, 200, true], [{ limit: 1 }, 1, true], [{ since: '20.5m' }, 20],
+      [{ since: ago(20.5) }, 20], [{ since: ago(20.5), limit: 20 }, 20], [{ since: ago(20.5), limit: 19 }, 19, true],
+      [{ since: '0.5h', limit: 5 }, 5, true], [{ since: '2099-01-01T00:00:00Z' }, 0],
+      [{ since: '2d', limit: 200 }, 200, true], [{ since: '2026-01-01', limit: 200 }, 200, true],
+    ];
+    for (const [args, count, isCut] of rows) {
+      const history = await mcp.call('get_history', { system: web.target, ...args });
+      const commands = history.entries.map(({ command }: { command: string }) => command);
+      const expected = Array.from({ length: count }, (_, index) => `c${300 - count + index}`);
+      assert.deepEqual([commands, history.isCut], [expected, isCut], JSON.stringify(args));
+    }
+  });
+
+  it('returns the log of a system that has ended, if it has been seen before', async (t) => {
+    const { env, serve } = openSession(t);
+    const end = entry(1, 'end', { ended: 'exit code 1', exitCode: 1 });
+    const path = writeLog(t, entry(3, 'start'), outcome(2, 'a'), end);
+    const web = await serve('train-7', () => infoOf(path));
+    const other = await serve('other-8', () => infoOf(path, { name: 'other' }));
+    const mcp = startMcp(t, [], env);
+    await mcp.call('list_systems');
+    web.end();
+    const { status, entries } = await mcp.call('get_history', { system: 'train-7' });
+    assert.deepEqual([status, entries.at(-1).ended], ['offline', 'exit code 1']);
+    const late = startMcp(t, [], env);
+    const { error } = await late.fail('get_history', { system: 'train-7' });
+    assert.match(error, /^there is no system 'train-7'; list_systems returns other-8$/);
+    assert.equal((await late.call('get_history', { system: 'other-8' })).note, `no entries in ${path}`);
+    other.end();
+  });
+
+  it('returns no entries, and says why, of systems without a log here, and refuses others', async (t) => {
+    const path = writeLog(t, outcome(2, 'a'));
+    const webs = await Promise.all([
+      infoOf(path, { log: undefined }), infoOf(path, { host: 'gpu1' }), { code: 401, error: 'no token' },
+    ].map((info) => startWeb(t, () => info)));
+    const secret = await startWeb(t, () => infoOf(path));
+    const absent = at(await freePort());
+    const mcp = startMcp(t, [...webs.map(({ target }) => target), absent]);
+    const unseen = 'it has not responded to you, so the place of its log is unknown';
+    const notes = ['does not log', `logs on gpu1 to ${path}`, unseen, unseen];
+    for (const [index, system] of [...webs.map(({ target }) => target), absent].entries()) {
+      const { entries, note } = await mcp.call('get_history', { system });
+      assert.deepEqual([entries, note], [[], notes[index]]);
+    }
+    for (const system of [secret.target, path, 'train', '7', `${secret.port}`]) {
+      assert.match((await mcp.fail('get_history', { system })).error, /^there is no system '/);
+    }
+    assert.deepEqual(secret.requests, []);
+  });
+});
 
 describe('wait of control-mcp', SUITE, () => {
   it('ends with a status, a change, also since a tag, or when the detail meets a condition', async (t) => {
