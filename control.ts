@@ -167,7 +167,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     waiting(): number { return (Atomics.load(words, headAt) - Atomics.load(words, tailAt)) | 0; },
     ends(): number { return Atomics.load(words, endsAt); },
     changes(): number { return journal.head() + journal.tail() + journal.ends(); },
-    /** Returns whether a record is not overwritten. */
+    /** Returns whether a record is still there, or is the next one. */
     has(index: number): boolean { return ((journal.head() - index) | 0) < slots; },
     codeOf(index: number): number { return words[journal.find(index) + codeAt] as number; },
     numberOf(index: number): number { return words[journal.find(index) + numberAt] as number; },
@@ -184,10 +184,8 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     find(index: number): number { return firstRecord + (index & (slots - 1)) * wordsPerRecord; },
     findRoom(index: number): number { return firstRoom + (index & (slots - 1)) * (textBytes + resultBytes); },
 
-    /** Appends a record and returns its index. Only commands have a number, may expire and are logged before. */
-    append(
-      code: number, at: number, text: string, number: number = 0, expires: number = 0, log?: (index: number) => void,
-    ): number {
+    /** Appends a record and returns its index. Only commands have a number, may expire, and are logged beforehand. */
+    append(code: number, at: number, text: string, number: number = 0, expires: number = 0, log?: () => void): number {
       const index = journal.head();
       const record = journal.find(index);
       words[record + codeAt] = code;
@@ -197,7 +195,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       words[record + expiresAt] = expires;
       times[record / 2 + atAt] = at || 1; // 0: never used
       times[record / 2 + startAt] = performance.now() + skew;
-      log?.(index);
+      log?.();
       Atomics.store(words, headAt, (index + 1) | 0);
       return index;
     },
@@ -249,7 +247,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       for (;;) {
         const end = journal.head();
         const records = Array.from({ length: count }, (_, position) => journal.read((end - count + position) | 0));
-        if (((journal.head() - end) | 0) < slots - count) return records.filter(({ at }) => at > 0); // 0: never used
+        if (journal.has((end - count) | 0)) return records.filter(({ at }) => at > 0); // 0: never used
       }
     },
   };
@@ -290,8 +288,9 @@ const CELL = {
   NOTIFIED: 4, // 1 while a wake-up message is unread; the host resets it
   DETAIL: 5, // 1 while the thread requests a detail; the host resets it
   ACCEPTED: 6, // counts the commands of all journals
-  LOST: 7, // how many lines the log lacks because it could not be written
-  LOGGED: 8, // to 12: how many records of each source are in the log; the last are statuses, 0 before it begins
+  LOST: 7, // how many lines the log lacks
+  LOGGED: 8, // to 12: how many records of each source the log has
+  LOGGED_STATUSES: 12, // 0 before it begins
   // Written by the host, from byte 64:
   SAMPLED: 16, // CLOCK at the latest sample
   ACKNOWLEDGED: 17,
@@ -324,8 +323,7 @@ function readClockOffset(): number {
 
 /** The server thread's access to shared memory. */
 function linkToHost(
-  data: ThreadData, report: Report, open: typeof openJournal, readOffset: typeof readClockOffset,
-  startLog: typeof openLog,
+  data: ThreadData, report: Report, open: typeof openJournal, readOffset: typeof readClockOffset, create: typeof createLog,
 ) {
   const { memory, cells, commandNames, statusNames, maxQueueSize, idPrefix, hasDetail } = data;
   const { waitAsync } = Atomics as any; // ES2024; many programs compile with an older `lib`
@@ -345,7 +343,7 @@ function linkToHost(
   let requestedAt = -Infinity;
   let detailRequestedAt = -Infinity;
   const link = {
-    log: null as ReturnType<typeof openLog> | null,
+    log: null as ReturnType<typeof createLog> | null,
     accepts(): Declarations<string> { return JSON.parse(declarations.latest(1)[0]?.text as string); },
     /** Appends a command, unless its lane is full, and notes where. release() follows. */
     enqueue(connection: Connection, code: number, text: string, expires: number): boolean {
@@ -354,9 +352,7 @@ function linkToHost(
       if (lane.head() % 8 === 0) link.settle(); // before a slot is reused
       const number = Atomics.add(memory, cells.ACCEPTED, 1) + 1;
       connection.lane = lane;
-      connection.awaited = lane.append(code, Date.now(), text, number, expires, (index) => {
-        link.log?.write('', {}, lane.read(index));
-      });
+      connection.awaited = lane.append(code, Date.now(), text, number, expires, () => link.log?.write(undefined, lane));
       link.advanceSequence();
       return true;
     },
@@ -482,7 +478,7 @@ function linkToHost(
       };
     },
   };
-  if (data.log !== undefined) link.log = startLog(data, journals, () => readOffset() - skew, link.commandInfo, report);
+  if (data.log !== undefined) link.log = create(data, journals, () => readOffset() - skew, link.commandInfo, report);
   return link;
 }
 
@@ -492,8 +488,8 @@ function linkToHost(
 // command, and every 250 ms. LOGGED counts what is in the file, so a new thread continues where a dead one has stopped:
 // it may repeat lines, but omits none. When the server closes, the host appends the rest.
 
-function openLog(
-  { log: path = '', about: { name, pid, version }, death, memory, cells, statusNames }: ThreadData,
+function createLog(
+  { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames }: ThreadData,
   [commands, own, posted, statuses]: Journals, readOffset: () => number, infoOf: (record: JournalRecord) => CommandInfo,
   report: Report,
 ) {
@@ -501,51 +497,52 @@ function openLog(
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
   const flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK; // a link fails, and a FIFO does not block
   const maxSize = 2 ** 22; // bytes
-  const user = process.geteuid?.();
   const log = {
     error: undefined as string | undefined, // of the latest batch
     start(): void {
-      log.write(death === '' ? 'start' : 'thread', death === '' ? { version } : { error: death });
+      log.write(death === '' ? { event: 'start', version } : { event: 'thread', error: death });
       setInterval(log.write, 250);
     },
 
-    lineOf(event: string, fields: object, time: number): string {
-      return `${JSON.stringify(Object.assign({ time: new Date(time).toISOString(), name, pid, event }, fields))}\n`;
-    },
-    fieldsOf(kind: string, record: JournalRecord): object {
-      const { code, by, reason, name: held = '', json } = record;
-      if (kind === 'outcome') return infoOf(record);
-      const { id, command } = infoOf(record);
-      if (kind === 'command') return { id, command, arguments: json && JSON.parse(json), by, reason };
-      const isLong = held.length > 4000; // a line has at most 16 KiB
-      const holds = JSON.parse(held, (key, value) => (isLong && key === 'reason' ? undefined : value));
-      return { status: statusNames[code] ?? null, by, reason, holds };
+    fieldsOf(event: string, record: JournalRecord): object {
+      if (event === 'outcome') return Object.assign({ event }, infoOf(record));
+      const { id, code, by, reason, name = '', json } = record;
+      const command = commandNames[code] ?? name;
+      if (event === 'command') return { event, id, command, arguments: json && JSON.parse(json), by, reason };
+      const isLong = name.length > 4000; // the holds; a line has at most 16 KiB
+      const holds = JSON.parse(name, (key, value) => (isLong && key === 'reason' ? undefined : value));
+      return { event, status: statusNames[code] ?? null, by, reason, holds };
     },
 
-    /** Appends what is not in the file yet, before it an event, and a command that is about to be on the queue. */
-    write(event: string = '', fields: object = {}, command?: JournalRecord): void {
-      const sources: [kind: string, journal: Journal, end: number][] = [
+    /** Appends what is not in the file yet, before it an event, and the command that the lane is about to append. */
+    write(event?: object, lane?: Journal): void {
+      const sources: [event: string, journal: Journal, end: number][] = [
         ['outcome', commands, commands.ends()], ['outcome', own, own.ends()], ['outcome', posted, posted.ends()],
         ['command', posted, posted.head()], ['status', statuses, statuses.head()],
       ];
-      const news: { kind: string; record: JournalRecord; time: number }[] = [];
+      const news: [time: number, fields: object][] = [];
       let lost = Atomics.load(memory, cells.LOST);
       sources.forEach(([kind, journal, end], source) => {
         for (let index = Atomics.load(memory, cells.LOGGED + source); index !== end; index = (index + 1) | 0) {
           const record = journal.has(index) ? journal.read(index) : null;
-          if (record === null || !journal.has(index)) lost += 1; // it is overwritten
-          else news.push({ kind, record, time: kind === 'outcome' ? record.ended : record.started });
+          if (record === null || !journal.has(index)) lost += 1; // it is overwritten, perhaps while it was read
+          else news.push([kind === 'outcome' ? record.ended : record.started, log.fieldsOf(kind, record)]);
         }
       });
-      if (command !== undefined) news.push({ kind: 'command', record: command, time: command.started });
-      news.sort((one, other) => one.time - other.time);
-      const start = readOffset(); // one for the batch: it varies
-      const lines = news.map(({ kind, record, time }) => log.lineOf(kind, log.fieldsOf(kind, record), start + time));
-      const time = news[0] === undefined ? Date.now() : start + news[0].time;
-      if (event !== '') lines.unshift(log.lineOf(event, fields, time));
-      if (lost > 0) lines.unshift(log.lineOf('lost', { lines: lost, error: log.error ?? 'not written in time' }, time));
-      if (lines.length === 0) return;
+      const command = lane?.read(lane.head());
+      if (command !== undefined) news.push([command.started, log.fieldsOf('command', command)]);
+      news.sort(([one], [other]) => one - other);
+      const clock = readOffset(); // one for the batch: it varies
+      const [[time] = [Date.now() - clock]] = news;
+      if (event !== undefined) news.unshift([time, event]);
+      if (lost > 0) news.unshift([time, { event: 'lost', lines: lost, error: log.error ?? 'not written in time' }]);
+      if (news.length === 0) return;
+      const lines = news.map(([at, fields]) => {
+        return `${JSON.stringify(Object.assign({ time: new Date(clock + at).toISOString(), name, pid }, fields))}\n`;
+      });
+      const before = log.error;
       let written = log.append(Buffer.from(lines.join('')));
+      if (before === undefined && log.error !== undefined) report(`Cannot log: ${log.error}`);
       const left = lines.filter((line) => (written -= Buffer.byteLength(line)) < 0).length;
       Atomics.store(memory, cells.LOST, left === lines.length && lost > 0 ? lost + left - 1 : left);
       sources.forEach(([, , end], source) => Atomics.store(memory, cells.LOGGED + source, end));
@@ -558,32 +555,35 @@ function openLog(
         const file = fs.openSync(path, flags, 0o600);
         try {
           const stats = fs.fstatSync(file);
-          const isOwn = stats.isFile() && (user === undefined || stats.uid === user);
-          if (!isOwn) throw new Error(`'${path}' is not a file of this user`);
+          const isOwn = [undefined, stats.uid].includes(process.geteuid?.()); // Windows has no users
+          if (!isOwn || !stats.isFile()) throw new Error(`'${path}' is not a file of this user`);
           const end = Buffer.from('\n');
           if (stats.size > 0) fs.readSync(file, end, 0, 1, stats.size - 1);
           if (end[0] !== 10) fs.writeSync(file, '\n'); // the last line is incomplete
           written = fs.writeSync(file, bytes);
           if (written < bytes.length) throw new Error(`'${path}' has no room for more`);
-          if (stats.size > maxSize) log.rotate(stats);
+          if (bytes.length > 0 && stats.size > maxSize) log.rotate(stats);
         } finally {
           fs.closeSync(file);
         }
         log.error = undefined;
       } catch (error) {
-        const { code, message: text } = error as NodeJS.ErrnoException;
-        const message = code === 'ELOOP' ? `'${path}' is a symbolic link` : text;
-        if (log.error === undefined) report({ type: 'warning', message: `Cannot log: ${message}` });
-        log.error = message;
+        const { code, message } = error as NodeJS.ErrnoException;
+        log.error = code === 'ELOOP' ? `'${path}' is a symbolic link` : message;
       }
       return written;
     },
 
-    /** Renames the file. With a lock: other processes may find the same file too large, and would rename its successor. */
+    /** Renames the file, under a lock: other processes may find the same file too large, and would rename the next. */
     rotate({ ino, size }: Stats): void {
       const lock = `${path}.${ino}.lock`;
       if (size > 2 * maxSize) fs.rmSync(lock, { recursive: true, force: true }); // its process was killed
-      if (fs.mkdirSync(lock, { recursive: true }) === undefined) return; // another process has it
+      try {
+        fs.mkdirSync(lock);
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code === 'EEXIST') return; // another process has it
+        throw error;
+      }
       try {
         if (fs.statSync(path, { throwIfNoEntry: false })?.ino === ino) fs.renameSync(path, `${path}.1`);
       } finally {
@@ -596,6 +596,7 @@ function openLog(
 
 type Link = ReturnType<typeof linkToHost>;
 type Policy = ReturnType<typeof createPolicy>;
+type HttpServer = ReturnType<typeof serve>;
 type PreparedResponse = ReturnType<typeof prepareResponse>;
 type RequestHead = ReturnType<typeof readHead>;
 
@@ -711,10 +712,9 @@ function validate(path: string, values: Record<string, unknown>, parameters: Rea
 
 // ───── Server thread ─────────────────────────────────────────────────────────────────────────────────────────────
 
-/** What the thread reports to the host; `null` only wakes the host. */
+/** What the thread reports to the host: a text is a warning, and `null` only wakes the host. */
 type ThreadMessage =
-  | null | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure)
-  | { type: 'warning'; message: string };
+  null | string | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure);
 type Report = (message: ThreadMessage) => void;
 type Failure = { message: string; code?: string | undefined }; // Node's, such as EADDRINUSE
 
@@ -1040,9 +1040,7 @@ export function checkTrusted(path: string): void {
 }
 
 /** Listens at host and port, then at a Unix socket, as far as they are given. */
-function listen(
-  data: ThreadData, server: ReturnType<typeof serve>, checkPath: typeof checkTrusted, report: Report, { log }: Link,
-) {
+function listen(data: ThreadData, server: HttpServer, checkPath: typeof checkTrusted, report: Report, { log }: Link) {
   const { host, port, socketPath, isInFolder } = data;
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
@@ -1056,13 +1054,12 @@ function listen(
       process.exit();
     },
     succeed(): void {
-      log?.append(Buffer.alloc(0)); // can it be opened?
-      if (log?.error !== undefined && data.death === '') return listening.fail({ message: `cannot log: ${log.error}` });
+      if (data.death === '') log?.append(Buffer.alloc(0)); // can it be opened?
+      if (log?.error !== undefined) return listening.fail({ message: `cannot log: ${log.error}` });
       const bound = listeners.map((listener) => listener.address() as AddressInfo); // none if Unix
       const isPublic = bound.some(({ address }) => !/^(::ffff:)?127\.|^::1$/.test(address));
       log?.start();
       report({ type: 'listening', port: bound[0]?.port ?? 0, isPublic });
-      if (log?.error !== undefined) report({ type: 'warning', message: `Cannot log: ${log.error}` }); // now it is shown
     },
 
     /** Listens on all addresses, on the same port, and then at the socket. */
@@ -1181,9 +1178,8 @@ export interface WebApiServerOptions<Name extends string = never> {
   /** Maximum number of connections, from 1 to 65536. An additional one replaces the longest idle one. Default: 64. */
   maxConnections?: number | undefined;
   /**
-   * Path of a file to which the server appends a JSON object per line: each command before its response, its outcome,
-   * each status, starts and ends. It has arguments and values, but no token, and only this user can read it. At 4 MiB
-   * it is renamed to `….1`. If it cannot be opened, the start fails; later errors are warnings. Default: none.
+   * Path of a file that is created for this user only, for a JSON object per line: commands with their arguments,
+   * outcomes, statuses, starts and ends. If it cannot be opened, the start fails; later errors are warnings.
    */
   log?: string | undefined;
   /** The saved cause of the first status, or holds of the pause, oldest first. Default: none, and `since` is now. */
@@ -1266,7 +1262,8 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
     memory: new Int32Array(new SharedArrayBuffer(128)), cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
     idPrefix, journals: [
       ...['-', '-', '-i'].map((mark) => allocateJournal(maxQueueSize + 16, idPrefix + mark)),
-      ...[32_768, 8192, 8192].map((textBytes) => allocateJournal(16, '', textBytes)), // 16 holds: at most 28 KiB
+      allocateJournal(64, '', 32_768), // statuses come in bursts, with 16 holds: at most 28 KiB
+      allocateJournal(16), allocateJournal(16),
     ],
     clockOffset: 0, // of the host, when the thread starts
     death: '', // of the previous thread
@@ -1347,7 +1344,7 @@ export class WebApiServer<Name extends string = never> {
    * after a second and once the host yields. `close()` during the start resolves the promise.
    *
    * @throws {Error} If the server is running or was closed, or if it cannot listen (`code` is Node's: EADDRINUSE,
-   *   EADDRNOTAVAIL, EACCES, ENOTFOUND, …). In the latter case it can be started again.
+   *   EADDRNOTAVAIL, EACCES, ENOTFOUND, …) or open its log. In the latter cases it can be started again.
    */
   async runInBackground(): Promise<WebApiAddress> {
     if (this.#state === 'closed') throw new Error('Cannot start the server: it was closed');
@@ -1735,7 +1732,7 @@ export class WebApiServer<Name extends string = never> {
       let failure: Failure = { message: 'its thread exited' };
       worker.on('message', (message: ThreadMessage) => {
         if (message === null) return this.#onWakeUp();
-        if (message.type === 'warning') return void (this.#state === 'starting' || this.#warnOnce(message.message));
+        if (typeof message === 'string') return this.#warnOnce(message);
         if (message.type === 'failed') return void (failure = message);
         this.#onListening(message.port, message.isPublic);
         resolve();
@@ -1764,7 +1761,7 @@ export class WebApiServer<Name extends string = never> {
       const report = (message) => parentPort.postMessage(message);
       const prepare = ${prepareResponse};
       const policy = (${createPolicy})(workerData, prepare, ${isAllowedHost});
-      const link = (${linkToHost})(workerData, report, ${openJournal}, ${readClockOffset}, ${openLog});
+      const link = (${linkToHost})(workerData, report, ${openJournal}, ${readClockOffset}, ${createLog});
       const server = (${serve})(workerData, prepare, ${readHead}, ${validate}, ${tidy}, policy, link);
       const listening = (${listen})(workerData, server, ${checkTrusted}, report, link);
       process.on('uncaughtException', listening.fail);
@@ -1783,6 +1780,7 @@ export class WebApiServer<Name extends string = never> {
 
   #onListening(port: number, isPublic: boolean): void {
     if (this.#data.port !== null) this.#data.port = port; // restarted threads use the same
+    this.#data.death = '';
     if (this.#state !== 'starting') return;
     this.#state = 'running';
     this.#worker?.unref();
@@ -1795,7 +1793,7 @@ export class WebApiServer<Name extends string = never> {
   #restartLater({ message }: Failure): void {
     if (this.#state !== 'running') return;
     this.#warnOnce(`The web API at ${placeOf(this.#data)} stopped and will be restarted: ${message}`, Infinity);
-    this.#data.death = message;
+    this.#data.death ||= message; // not why its successors could not start
     const restart = (): Promise<void> => this.#startThread().catch((error) => this.#restartLater(error));
     this.#restartTimer = setTimeout(restart, 1000).unref();
   }
@@ -1819,17 +1817,17 @@ export class WebApiServer<Name extends string = never> {
       await new Promise((resolve) => worker.once('exit', resolve));
       clearTimeout(lastResort);
     }
-    if (Atomics.load(this.#memory, CELL.LOGGED + 4) !== 0) this.#endLog();
+    if (Atomics.load(this.#memory, CELL.LOGGED_STATUSES) !== 0) this.#endLog();
     this.#onCommand(); // for nextCommand(), if there is no thread
   }
 
   /** Logs what the thread has not, and the end. */
   #endLog(): void {
     const data = { ...this.#data, clockOffset: readClockOffset() };
-    const { log } = linkToHost(data, () => {}, openJournal, readClockOffset, openLog);
+    const report = (message: ThreadMessage): void => this.#warnOnce(String(message));
+    const { log } = linkToHost(data, report, openJournal, readClockOffset, createLog);
     log?.write();
-    log?.write('end');
-    if (log?.error !== undefined) this.#warnOnce(`Cannot log: ${log.error}`);
+    log?.write({ event: 'end' });
   }
 }
 

@@ -858,11 +858,11 @@ describe('A log that cannot be written', { ...LIMIT, concurrency: 4, skip: lacks
       ${BUSY}
       await run({ log: ${JSON.stringify(path)} });
     `, [], ['sh', '-c', 'ulimit -f 0; exec "$@"', 'sh']);
+    assert.equal(await host.hear(), 'Cannot log: EFBIG: file too large, write');
     const port = await host.hear<number>();
     assert.equal((await ask(port, SAVE)).statusCode, 200);
     assert.match(String(errorOf((await ask(port, INFO)).body)), /EFBIG/);
     host.order('mark');
-    assert.equal(await host.hear(), 'Cannot log: EFBIG: file too large, write');
     host.order('end');
     await host.ends('mark');
     assert.equal(readFileSync(path, 'utf8'), '');
