@@ -6,7 +6,7 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { lstatSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { lstatSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { STATUS_CODES } from 'node:http';
 import { Session } from 'node:inspector';
 import { hostname } from 'node:os';
@@ -1437,6 +1437,44 @@ describe('A program that exits when it takes a shutdown', { ...LIMIT, concurrenc
       }
     });
   }
+});
+
+describe('The log', LIMIT, () => {
+  it('has a command before its response, then its outcome and the status, the start and the end', async (t) => {
+    const log = join(makeFolder(t), 'log.jsonl');
+    let status = ACTIVE;
+    const { server, port } = await startServer(t, { name: 'train', systemStatus: () => status, log });
+    const read = () => readFileSync(log, 'utf8').trim().split('\n').map((line) => JSON.parse(line));
+    await ask(port, 'POST /api/pause?by=ana@laptop&reason=GPU+needed');
+    const { time, ...command } = read().at(-1);
+    assert.equal(new Date(time).toISOString(), time);
+    const { id } = command;
+    const sender = { by: 'ana@laptop', reason: 'GPU needed' };
+    assert.deepEqual(command, { name: 'train', pid: process.pid, event: 'command', id, command: 'pause', ...sender });
+    server.receiveCommand();
+    status = PAUSED;
+    server.report({ value: 7 });
+    assert.deepEqual((await ask(port, INFO)).body.log, { path: log });
+    await server.close();
+    const lines = read();
+    assert.deepEqual(lines.map(({ event }) => event), ['start', 'status', 'command', 'status', 'outcome', 'end']);
+    assert.equal(lines[0].version, VERSION);
+    const { time: endedAt, at, seconds, ...outcome } = lines[4];
+    assert.deepEqual(outcome, { ...command, event: 'outcome', state: 'done', value: 7 });
+    assert.deepEqual([endedAt, at].map((text) => new Date(text).toISOString()), [endedAt, at]);
+    assert.equal(typeof seconds, 'number');
+    assert.deepEqual([lines[3].status, lines[3].by, lines[3].holds.length], ['paused', 'ana@laptop', 1]);
+  });
+
+  it('refuses the start if it cannot be opened', async (t) => {
+    const log = join(makeFolder(t), 'missing', 'log.jsonl');
+    const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0, log });
+    await assert.rejects(server.runInBackground(), { message: /cannot log: ENOENT/ });
+    mkdirSync(dirname(log));
+    await server.runInBackground();
+    await server.close();
+    assert.match(readFileSync(log, 'utf8'), /"event":"end"}\n$/);
+  });
 });
 
 describe('A server thread that dies', LIMIT, () => {

@@ -890,6 +890,41 @@ describe('A log that cannot be written', { ...LIMIT, concurrency: 4, skip: lacks
 
 // ───── Ends ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
+describe('The log of a thread', LIMIT, () => {
+  it('has all statuses of ten saves that wait, and of a launch', async (t) => {
+    const path = makePath(t);
+    let release = (): void => {};
+    const step = (): Promise<void> => new Promise((resolve) => (release = resolve));
+    const { client, finished } = await launchSystem(t, { step }, { log: path });
+    for (let count = 0; count < 10; count += 1) assert.equal(await client.saveState(), 'ok');
+    assert.equal(await client.shutdown(), 'ok');
+    release();
+    await finished;
+    const { lost, outcome, status } = countEvents(readLog(path));
+    assert.deepEqual({ lost, outcome, status }, { lost: undefined, outcome: 11, status: 1 + 10 * 4 + 1 });
+  });
+
+  it('names the cause of its death, and not of the starts that failed after it', async (t) => {
+    const warnings = collectWarnings(t);
+    const threads = collectThreads(t);
+    const path = makePath(t);
+    const { server, port, client } = await startServer(t, { host: '127.0.0.1', log: path });
+    await threads[0]?.terminate();
+    const impostor = createServer((socket) => socket.destroy()).listen(port, '127.0.0.1');
+    t.after(() => impostor.close());
+    await once(impostor, 'listening');
+    await until(() => warnings.some((warning) => /EADDRINUSE/.test(warning)));
+    impostor.close();
+    await client.waitFor(ACTIVE);
+    await threads.at(-1)?.terminate();
+    await until(() => threads.length === 4);
+    await client.waitFor(ACTIVE);
+    await server.close();
+    const deaths = readLog(path).filter(({ event }) => event === 'thread').map(({ error }) => error);
+    assert.deepEqual(deaths, ['its thread exited', 'its thread exited']);
+  });
+});
+
 describe('At the end, the log', LIMIT, () => {
   it('has everything, even if no thread is there to write it', async (t) => {
     collectWarnings(t);
