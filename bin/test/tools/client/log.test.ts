@@ -293,14 +293,16 @@ describe('A reader of a log', SUITE, () => {
     };
     assert.deepEqual(await texts({}), []);
     const others = [{ name: 'other' }, { pid: 1 }].map((system) => entry('02:00', 'end', {}, system));
-    writeFileSync(path, textOf(['secret', ...others, '{"secret":1}', ...pause('03:00', 'ben'), ...resume('04:00', 'ana')]));
+    const own = [...pause('03:00', 'ben'), ...resume('04:00', 'ana')];
+    writeFileSync(path, textOf(['secret', ...others, '{"secret":1}', ...own]));
     const lines = ['paused by ben', 'pause by ben done in 0.01 s', 'active by ana', 'resume by ana done in 0.01 s'];
     assert.deepEqual(await texts({}), lines);
     assert.deepEqual(await texts({}, 3), lines.slice(1));
     writeFileSync(`${path}.1`, textOf([START]));
     assert.deepEqual(await texts({}, 5), ['started', ...lines]);
     const paths = [7, null, 'a.jsonl', '', `${path}\0`, makeFolder(t), makePipe(t).path, '/dev/zero', '/proc/self/mem'];
-    for (const wrong of [...paths.map((one) => ({ log: { path: one } })), { log: null }, { host: 'gpu1' }, { pid: '1' }]) {
+    const logs = paths.map((one) => ({ log: { path: one } }));
+    for (const wrong of [...logs, { log: null }, { host: 'gpu1' }, { pid: '1' }]) {
       assert.deepEqual(await texts(wrong), [], String(Object.values(wrong)));
     }
     appendFileSync(path, `${'x'.repeat(2 ** 20)}\n${JSON.stringify(entry('05:00', 'end'))}\n`);
