@@ -474,7 +474,9 @@ describe('control-client log', SUITE, () => {
     for (const path of [folder, makePipe(t).path, '/dev/null']) {
       await refuses([path], `cannot read the log '${path}': it is not a regular file`);
     }
-    await refuses(['--all'], '--all and log are mutually exclusive');
+    const rule = 'log takes targets as words only; without any, it is about all systems';
+    await refuses(['--all'], `--all and log are mutually exclusive: ${rule}`);
+    await refuses(['--targets', '/nowhere/x'], `--targets and log are mutually exclusive: ${rule}`);
     const exclusive = '--port and targets are mutually exclusive: a target is a complete address';
     await refuses(['--port', '1', 'train'], exclusive);
   });
@@ -526,8 +528,9 @@ describe('control-client log', SUITE, () => {
   it('prints entries as they are with --json, the status at --since first', async (t) => {
     const { write } = openState(t);
     const before = pause('02:00', 'ben', HOSTILE);
-    const after = [entry('04:00', 'ask', { text: HOSTILE, big: 1 }), ...resume('05:00', 'ana')];
-    write('train', [START, ...before, ...after]);
+    const after = [entry('04:00', 'ask', { text: HOSTILE }), ...resume('05:00', 'ana'), entry('06:00', 'ask')];
+    const deep = `,"value":${'['.repeat(20_000)}${']'.repeat(20_000)}}`; // JSON.stringify() fails
+    write('train', [START, ...before, ...after.slice(0, -1), JSON.stringify(after.at(-1)).replace('}', deep)]);
     const { code, stdout, stderr } = await call(['log', '--json', '--since', '2026-11-23T03:00']);
     assertHarmless(stdout);
     const expected = [before[2], ...after].map((one) => JSON.stringify(one));
