@@ -132,6 +132,7 @@ async function printCandidates(
     const [word] = isClient(program) ? positionals : [];
     const command = findCommand('client', word ?? '');
     const isTaken = ([name]: NamedOption): boolean => {
+      if (command?.lacks?.includes(name) === true) return false;
       const owners = word === undefined ? [] : ownersOf(name);
       return owners.length === 0 || owners.some((owner) => owner === command);
     };

@@ -15,7 +15,7 @@ import { suggest } from '../shared/line/suggest.ts';
 import { onlyTarget } from '../shared/reach/targets.ts';
 import { localTime } from '../shared/words/describe.ts';
 import { byTime, Story, timeOf } from '../shared/words/log.ts';
-import { excerptOf, printable, printableJson } from '../shared/words/text.ts';
+import { excerptOf, printableJson } from '../shared/words/text.ts';
 import { failure } from './send.ts';
 import type { Target } from '../shared/reach/targets.ts';
 import type { Body } from '../shared/words/describe.ts';
@@ -51,7 +51,7 @@ interface Logged {
   path: string;
   name: string;
   pid: number;
-  /** NAME-PID */
+  /** NAME-PID, safe to print. */
   title: string;
   story: Story;
   /** Whether its first line may be printed. */
@@ -307,7 +307,10 @@ class Logs {
   }
 
   #pushEntry(system: Logged, entry: Body): void {
-    this.#push(system, [{ time: timeOf(entry), text: printableJson(entry), status: '', entry }]);
+    const { time, name, pid, event } = entry;
+    const json = printableJson(entry);
+    const text = json.startsWith('{') ? json : printableJson({ time, name, pid, event }); // it is nested too deep
+    this.#push(system, [{ time: timeOf(entry), text, status: '', entry }]);
   }
 
   print(): void {
@@ -315,7 +318,7 @@ class Logs {
     this.#rows = [];
     for (const { title } of rows) this.#width = Math.max(this.#width, title.length);
     for (const { title, line: { time, text, status } } of rows) {
-      const start = `${localTime(new Date(time))}  ${printable(title).padEnd(this.#width)}  `;
+      const start = `${localTime(new Date(time))}  ${title.padEnd(this.#width)}  `;
       console.log(this.#options.isJson ? text : start + (status === '' ? text : paintStatus(text, status)));
     }
     for (const [path, { broken }] of this.#readers) {

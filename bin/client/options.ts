@@ -205,7 +205,8 @@ function quote(text: string | undefined): string {
 /** Rejects options that the command would ignore. */
 function checkOptions({ name, options = [], lacks = [] }: Command, values: Values): void {
   for (const option of Object.keys(values)) {
-    if (lacks.includes(option)) throw new UsageError(`--${option} and ${name} are mutually exclusive`);
+    const rule = `${name} takes targets as words only; without any, it is about all systems`;
+    if (lacks.includes(option)) throw new UsageError(`--${option} and ${name} are mutually exclusive: ${rule}`);
     const owners = ownersOf(option);
     if (owners.length === 0 || options.includes(option)) continue;
     const names = owners.map((owner) => owner.name);

@@ -35,6 +35,7 @@ const CANDIDATES: readonly [line: string, printed: string][] = [
   ['client run tra', 'words'], ['client status tra', 'words train.py'],
   ['client --json pause --wait box tra', 'words train.py'], ['client watch exp', 'words exp'],
   ['client watch exp-1', 'words exp-12'], ['client wait paused tra', 'words train.py'],
+  ['client log tr', 'words train.py trial'], ['client log --si', 'words --since'], ['client log --al', 'words'],
   ['client status --dir none tra', 'words'], ['client --port 1 run eval', 'words'],
   ['client --by x:1 --reason "to see" run eval', 'words evaluate'], ['client run evaluate tra', 'words train.py'],
   ['client run mode n', 'words name='], ['client run mode log=tr', 'words log=true'],
@@ -154,12 +155,16 @@ describe('control-client completion', LIMIT, () => {
     const { port } = await startServer(t, { commands: COMMANDS });
     const { env, serve } = openSession(t);
     for (const title of ['train.py-5', 'exp-12', 'exp-23']) await serve(title);
+    const state = makeFolder(t);
+    mkdirSync(join(state, 'control'));
+    for (const name of ['trial', 'train.py', 'tr(a)']) writeFileSync(join(state, `control/${name}@gpu1.jsonl`), '');
     const PATH = `${makeTools(makeFolder(t))}:${process.env['PATH']}`;
     for (const [line, printed] of CANDIDATES) {
       const place = /^client (?!.*--(port|host|socket))/.test(line) ? ` ${at(port).join(' ')}` : '';
       await passesAtLast(printed, async () => {
         const typed = `control-${line.replace(' ', `${place} `)}`;
-        return (await complete(t, typed, { ...env, PATH })).replaceAll(/\t.*/g, '').trim().replaceAll(/\s+/g, ' ');
+        const stdout = await complete(t, typed, { ...env, XDG_STATE_HOME: state, PATH });
+        return stdout.replaceAll(/\t.*/g, '').trim().replaceAll(/\s+/g, ' ');
       });
     }
   });

@@ -293,14 +293,16 @@ describe('A reader of a log', SUITE, () => {
     };
     assert.deepEqual(await texts({}), []);
     const others = [{ name: 'other' }, { pid: 1 }].map((system) => entry('02:00', 'end', {}, system));
-    writeFileSync(path, textOf(['secret', ...others, '{"secret":1}', ...pause('03:00', 'ben'), ...resume('04:00', 'ana')]));
+    const own = [...pause('03:00', 'ben'), ...resume('04:00', 'ana')];
+    writeFileSync(path, textOf(['secret', ...others, '{"secret":1}', ...own]));
     const lines = ['paused by ben', 'pause by ben done in 0.01 s', 'active by ana', 'resume by ana done in 0.01 s'];
     assert.deepEqual(await texts({}), lines);
     assert.deepEqual(await texts({}, 3), lines.slice(1));
     writeFileSync(`${path}.1`, textOf([START]));
     assert.deepEqual(await texts({}, 5), ['started', ...lines]);
     const paths = [7, null, 'a.jsonl', '', `${path}\0`, makeFolder(t), makePipe(t).path, '/dev/zero', '/proc/self/mem'];
-    for (const wrong of [...paths.map((one) => ({ log: { path: one } })), { log: null }, { host: 'gpu1' }, { pid: '1' }]) {
+    const logs = paths.map((one) => ({ log: { path: one } }));
+    for (const wrong of [...logs, { log: null }, { host: 'gpu1' }, { pid: '1' }]) {
       assert.deepEqual(await texts(wrong), [], String(Object.values(wrong)));
     }
     appendFileSync(path, `${'x'.repeat(2 ** 20)}\n${JSON.stringify(entry('05:00', 'end'))}\n`);
@@ -472,7 +474,9 @@ describe('control-client log', SUITE, () => {
     for (const path of [folder, makePipe(t).path, '/dev/null']) {
       await refuses([path], `cannot read the log '${path}': it is not a regular file`);
     }
-    await refuses(['--all'], '--all and log are mutually exclusive');
+    const rule = 'log takes targets as words only; without any, it is about all systems';
+    await refuses(['--all'], `--all and log are mutually exclusive: ${rule}`);
+    await refuses(['--targets', '/nowhere/x'], `--targets and log are mutually exclusive: ${rule}`);
     const exclusive = '--port and targets are mutually exclusive: a target is a complete address';
     await refuses(['--port', '1', 'train'], exclusive);
   });
@@ -524,8 +528,9 @@ describe('control-client log', SUITE, () => {
   it('prints entries as they are with --json, the status at --since first', async (t) => {
     const { write } = openState(t);
     const before = pause('02:00', 'ben', HOSTILE);
-    const after = [entry('04:00', 'ask', { text: HOSTILE, big: 1 }), ...resume('05:00', 'ana')];
-    write('train', [START, ...before, ...after]);
+    const after = [entry('04:00', 'ask', { text: HOSTILE }), ...resume('05:00', 'ana'), entry('06:00', 'ask')];
+    const deep = `,"value":${'['.repeat(20_000)}${']'.repeat(20_000)}}`; // JSON.stringify() fails
+    write('train', [START, ...before, ...after.slice(0, -1), JSON.stringify(after.at(-1)).replace('}', deep)]);
     const { code, stdout, stderr } = await call(['log', '--json', '--since', '2026-11-23T03:00']);
     assertHarmless(stdout);
     const expected = [before[2], ...after].map((one) => JSON.stringify(one));
