@@ -2,13 +2,13 @@
 // thread and to the program.
 
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
-  appendFileSync, chownSync, copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, readlinkSync, renameSync,
-  rmSync, rmdirSync, statSync, symlinkSync, truncateSync, writeFileSync,
+  appendFileSync, chownSync, copyFileSync, existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, readlinkSync,
+  renameSync, rmSync, rmdirSync, statSync, symlinkSync, truncateSync, writeFileSync,
 } from 'node:fs';
 import { createServer } from 'node:net';
-import { execFileSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -20,7 +20,7 @@ import { BEARER, HOST, INFO, PAUSE, SAVE, WAIT, ask, head } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, VERSION, WebApiServer } from '../../../control.ts';
 import { becomeNobody, contentsOf } from './helpers.ts';
-import { checkDelivered, checkSent, countEvents, flood, parseLog, readLog } from './log.ts';
+import { checkDelivered, checkSent, completion, countEvents, flood, parseLog, readLog } from './log.ts';
 import type { SystemInfo, WebApiServerOptions } from '../../../control.ts';
 import type { StartedServer } from '../helpers.ts';
 import type { Host } from '../host.ts';
@@ -33,6 +33,11 @@ const EXPIRY_MS = 1200; // of commands with expires=1
 const EMOJI = '😀'.repeat(200);
 
 function makePath(t: TestContext): string { return join(makeFolder(t), 'log.jsonl'); }
+
+const FILLERS = 265; // lines that have more than 4 MiB
+const FILLER = JSON.stringify({
+  time: new Date().toISOString(), name: 'filler', pid: 1, event: 'filler', text: 'x'.repeat(16_000),
+}).concat('\n').repeat(FILLERS);
 
 /** Checks and removes what every run changes. */
 function bare({ time, name, pid, ...line }: Line): object {
@@ -256,6 +261,11 @@ describe('The log', { ...LIMIT, concurrency: 4 }, () => {
     assert.deepEqual(countEvents(readLog(join(folder, 'log.jsonl'))), { start: 1, status: 1, end: 1 });
   });
 
+  it('is off by default', async (t) => {
+    const { port } = await startServer(t);
+    assert.equal('log' in (await ask(port, INFO)).body, false);
+  });
+
   it('is an option of launch(), which logs until it ends', async (t) => {
     const path = makePath(t);
     const { address: { port }, finished } = await launchSystem(t, {
@@ -443,6 +453,7 @@ describe('Of 10,000 commands, over 8 connections, in both lanes', LIMIT, () => {
       return isOver || accepted === EACH;
     }));
     const sent = (await Promise.all(floods)).flat();
+    if (!isOver) await completion(port);
     host.order('end');
     const { code, stderr } = await host.ended;
     if (stderr.startsWith('FATAL ERROR: v8::ToLocalChecked Empty MaybeLocal')) return true;
@@ -529,6 +540,7 @@ describe('A log that others move', { ...LIMIT, concurrency: 4, skip: lacks('Unix
       if (accepted % 30 === 29 && existsSync(path)) renameSync(path, `${path}.old${moves += 1}`);
       return accepted === 250;
     })));
+    await completion(port);
     await server.close();
     const paths = Array.from({ length: moves }, (_, number) => `${path}.old${number + 1}`);
     const lines = readLog(...paths, path);
@@ -573,8 +585,6 @@ describe('A log that others move', { ...LIMIT, concurrency: 4, skip: lacks('Unix
 
   it('is shared by two systems, and renamed once it is large: nothing is missing', async (t) => {
     const path = makePath(t);
-    const line = { time: new Date().toISOString(), name: 'old', pid: 1, event: 'filler', text: 'x'.repeat(16_000) };
-    const count = 265; // more than 4 MiB
     const hosts = ['a', 'b'].map((name) => runHost(t, `
       ${BUSY}
       await run({ log: ${JSON.stringify(path)}, name: '${name}' });
@@ -583,12 +593,14 @@ describe('A log that others move', { ...LIMIT, concurrency: 4, skip: lacks('Unix
     const floods = hosts.map(async (host, number) => {
       const port = await host.hear<number>();
       const senders = ['ana', 'ben', 'eve', 'kim'].map((by) => by + number);
-      return (await Promise.all(senders.map((by) => flood(port, by, request, () => isOver)))).flat();
+      const own = await Promise.all(senders.map((by) => flood(port, by, request, () => isOver)));
+      await completion(port);
+      return own.flat();
     });
     await until(() => countEvents(parseLog(path).lines)['outcome'] !== undefined);
     const paths: string[] = [];
     while (paths.length < ROTATIONS) {
-      appendFileSync(path, `${JSON.stringify(line)}\n`.repeat(count));
+      appendFileSync(path, FILLER);
       await until(() => existsSync(`${path}.1`));
       paths.push(`${path}.old${paths.length}`);
       renameSync(`${path}.1`, paths.at(-1) as string);
@@ -603,10 +615,54 @@ describe('A log that others move', { ...LIMIT, concurrency: 4, skip: lacks('Unix
     assert.equal(statSync(path).mode & 0o777, 0o600);
     const lines = readLog(...paths, path);
     const { filler, start, end, lost = 0 } = countEvents(lines);
-    assert.deepEqual([filler, start, end, lost], [ROTATIONS * count, 2, 2, 0]);
+    assert.deepEqual([filler, start, end, lost], [ROTATIONS * FILLERS, 2, 2, 0]);
     for (const [number, name] of ['a', 'b'].entries()) {
       checkSent(lines.filter((one) => one.name === name), sent[number] as Sent[]);
     }
+  });
+
+  it('is renamed above 4 MiB, and over a link instead of through it', async (t) => {
+    const [path, other] = [makePath(t), makePath(t)];
+    const length = FILLER.length / FILLERS;
+    writeFileSync(path, FILLER.slice(0, 2 ** 22 - 2 ** 22 % length - length));
+    writeFileSync(other, 'nothing to lose');
+    symlinkSync(other, `${path}.1`);
+    const { server, client } = await startBusy(t, { log: path });
+    assert.equal((await client.request('save-state', { wait: 60 })).ok, true);
+    assert.ok(lstatSync(`${path}.1`).isSymbolicLink());
+    appendFileSync(path, FILLER.slice(0, 2 * length));
+    assert.equal((await client.request('save-state', { wait: 60 })).ok, true);
+    await server.close();
+    assert.equal(readFileSync(other, 'utf8'), 'nothing to lose');
+    assert.ok(lstatSync(`${path}.1`).isFile() && statSync(path).size < 2000);
+    const { filler, ...others } = countEvents(readLog(`${path}.1`, path));
+    assert.deepEqual(others, { start: 1, status: 1, command: 2, outcome: 2, end: 1 });
+  });
+
+  it('is not renamed if another process has just done so', async (t) => {
+    const path = makePath(t);
+    const host = runHost(t, `
+      const fs = process.getBuiltinModule('node:fs'); // of close(): the thread has its own
+      const path = ${JSON.stringify(path)};
+      const server = await serve({ log: path });
+      halt();
+      const write = fs.writeSync;
+      fs.writeSync = (...args) => {
+        fs.writeSync = write;
+        const written = write(...args);
+        fs.renameSync(path, path + '.1');
+        fs.copyFileSync(path + '.fresh', path);
+        return written;
+      };
+      await server.close();
+    `);
+    await host.hear();
+    appendFileSync(path, FILLER);
+    writeFileSync(`${path}.fresh`, FILLER.slice(0, FILLER.length / FILLERS));
+    host.release();
+    await host.ends();
+    assert.equal(readLog(`${path}.1`).length, 2 + FILLERS + 1);
+    assert.deepEqual(countEvents(readLog(path)), { filler: 1 });
   });
 });
 
@@ -763,7 +819,6 @@ describe('A log that cannot be written', { ...LIMIT, concurrency: 4, skip: lacks
       for (let posts = 0; posts < 5; posts += 1) assert.equal((await ask(port, SAVE, WAIT)).statusCode, 200);
       assert.match(String(errorOf((await ask(port, INFO)).body)), error);
       assert.match(await host.hear<string>(), error);
-      await sleep(300); // the last outcome is lost, too
       remove(path);
       assert.equal((await ask(port, SAVE, WAIT)).statusCode, 200);
       assert.equal(errorOf((await ask(port, INFO)).body), undefined);
@@ -771,11 +826,31 @@ describe('A log that cannot be written', { ...LIMIT, concurrency: 4, skip: lacks
       await host.ends();
       assert.equal(readFileSync(other(path), 'utf8'), 'nothing to lose');
       const [lost, ...lines] = readLog(path);
-      assert.match(lost?.['error'], error);
-      assert.deepEqual([lost?.event, lost?.['lines']], ['lost', 10]);
-      assert.deepEqual(lines.map(({ event }) => event), ['command', 'outcome', 'end']);
+      assert.deepEqual([lost?.event, lost?.['error'] === 'not written in time'], ['lost', false]);
+      assert.deepEqual(lines.slice(-3).map(({ event }) => event), ['command', 'outcome', 'end']);
+      assert.equal(lost?.['lines'] + lines.length, 13); // the fifth outcome may be in time
     });
   }
+
+  it('under another name, because a folder has that name, still has all lines', async (t) => {
+    const folder = makeFolder(t);
+    const path = join(folder, 'log.jsonl');
+    const host = runHost(t, `
+      ${BUSY}
+      await run({ log: ${JSON.stringify(path)} });
+    `);
+    const port = await host.hear<number>();
+    mkdirSync(`${path}.1`);
+    appendFileSync(path, FILLER);
+    for (let posts = 0; posts < 3; posts += 1) assert.equal((await ask(port, SAVE, WAIT)).statusCode, 200);
+    assert.match(String(errorOf((await ask(port, INFO)).body)), /EISDIR.*rename/);
+    assert.match(await host.hear<string>(), /^Cannot log: EISDIR.*rename/);
+    host.order('end');
+    await host.ends();
+    const expected = { start: 1, status: 1, filler: FILLERS, command: 3, outcome: 3, end: 1 };
+    assert.deepEqual(countEvents(readLog(path)), expected);
+    assert.deepEqual(readdirSync(folder).sort(), ['log.jsonl', 'log.jsonl.1']);
+  });
 
   it('because the disk is full when it starts, costs one warning', { skip: lacks('Unix') }, async (t) => {
     const path = makePath(t);

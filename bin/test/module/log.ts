@@ -2,7 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
-import { HOST, STATUS, Connection, exchange, head } from '../http.ts';
+import { until } from '../helpers.ts';
+import { HOST, INFO, STATUS, Connection, ask, exchange, head } from '../http.ts';
+import type { CommandInfo } from '../../../control.ts';
 import type { HttpResponse, Where } from '../http.ts';
 
 export interface Line {
@@ -98,6 +100,14 @@ export async function flood(
   }
   connection.socket.destroy();
   return sent;
+}
+
+/** Resolves once the host has completed all commands. */
+export async function completion(where: Where): Promise<void> {
+  await until(async () => {
+    const { body } = await ask(where, INFO).catch(() => ({ body: null })); // the server may be down
+    return body?.commands.every(({ state }: CommandInfo) => state === 'done' || state === 'failed') === true;
+  });
 }
 
 /** Returns whether a command is on the queue, or was: 200 or 202, or 500 if it has failed. */

@@ -6,6 +6,7 @@ import { hostname } from 'node:os';
 import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { parseSince } from '../../../client/options.ts';
+import { latestLines, LogReader } from '../../../shared/reach/logs.ts';
 import { describeInfo } from '../../../shared/words/describe.ts';
 import { describeLog, parseEntry } from '../../../shared/words/log.ts';
 import { assertHarmless, HARMLESS, HOSTILE, makeFolder, makePipe, startProgram } from '../../helpers.ts';
@@ -174,6 +175,14 @@ const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
     'started', 'paused by ben', 'pause by ben done in 0.01 s', 'the server thread died: out of memory', 'active by ana',
     'resume by ana done in 0.01 s',
   ]],
+  ['a command that a new thread repeats, and saves on both sides', [
+    START, ...save('02:00', 'cron'), entry('02:01', 'thread', { error: 'x' }),
+    entry('02:00', 'command', { id: `a-${commands}`, command: 'save-state', by: 'cron' }), ...save('02:02', 'cron'),
+    entry('03:00', 'end'),
+  ], [
+    'started', 'save-state by cron done in 0.01 s: a.json', 'the server thread died: x',
+    'save-state by cron done in 0.01 s: a.json', 'ended',
+  ]],
   ['lines that are lost, and with them an outcome', [
     entry('02:00', 'command', { id: 's', command: 'save-state', by: 'ben' }),
     entry('02:01', 'lost', { lines: 37, error: 'ENOSPC: no space left on device, write' }),
@@ -244,6 +253,59 @@ describe('info', LIMIT, () => {
       'commands  2026-01-02 03:04:05 pause done in 0.00 s', '          03:12:09 pause done in 0.00 s',
       '          pause done in 0.00 s', '          pause done in 0.00 s',
     ]);
+  });
+});
+
+// ───── The files ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The errors of the entries that a reader finds. */
+async function errorsIn(reader: LogReader, method: 'read' | 'close' = 'read'): Promise<unknown[]> {
+  const errors: unknown[] = [];
+  for await (const entries of reader[method]()) errors.push(...entries.map(({ error }) => error));
+  return errors;
+}
+
+describe('A reader of a log', SUITE, () => {
+  it('also finds what is appended to a renamed file, and an entry without a newline at the end', async (t) => {
+    const path = join(makeFolder(t), 'a.jsonl');
+    const say = (error: string): string => textOf([entry('02:00', 'thread', { error })]);
+    const reader = new LogReader(path);
+    assert.deepEqual(await errorsIn(reader), []);
+    writeFileSync(path, say('one'));
+    assert.deepEqual(await errorsIn(reader), ['one']);
+    renameSync(path, `${path}.1`);
+    appendFileSync(`${path}.1`, say('two').slice(0, 40));
+    assert.deepEqual(await errorsIn(reader), []);
+    writeFileSync(path, say('three'));
+    assert.deepEqual(await errorsIn(reader), ['three']);
+    appendFileSync(`${path}.1`, say('two').slice(40));
+    appendFileSync(path, say('four').trim());
+    assert.deepEqual(await errorsIn(reader), ['two']);
+    assert.deepEqual(await errorsIn(reader, 'close'), ['four']);
+    assert.equal(reader.broken, 0);
+  });
+
+  it('takes the latest lines of a system from the file in its info, and only its own', async (t) => {
+    const path = join(makeFolder(t), 'a.jsonl');
+    const info = { name: 'train', pid: DEAD, host: hostname(), log: { path } };
+    const texts = async (about: object, count: number = 9): Promise<string[]> => {
+      return (await latestLines({ ...info, ...about }, count)).map(({ text }) => text);
+    };
+    assert.deepEqual(await texts({}), []);
+    const others = [{ name: 'other' }, { pid: 1 }].map((system) => entry('02:00', 'end', {}, system));
+    writeFileSync(path, textOf(['secret', ...others, '{"secret":1}', ...pause('03:00', 'ben'), ...resume('04:00', 'ana')]));
+    const lines = ['paused by ben', 'pause by ben done in 0.01 s', 'active by ana', 'resume by ana done in 0.01 s'];
+    assert.deepEqual(await texts({}), lines);
+    assert.deepEqual(await texts({}, 3), lines.slice(1));
+    writeFileSync(`${path}.1`, textOf([START]));
+    assert.deepEqual(await texts({}, 5), ['started', ...lines]);
+    const paths = [7, null, 'a.jsonl', '', `${path}\0`, makeFolder(t), makePipe(t).path, '/dev/zero', '/proc/self/mem'];
+    for (const wrong of [...paths.map((one) => ({ log: { path: one } })), { log: null }, { host: 'gpu1' }, { pid: '1' }]) {
+      assert.deepEqual(await texts(wrong), [], String(Object.values(wrong)));
+    }
+    appendFileSync(path, `${'x'.repeat(2 ** 20)}\n${JSON.stringify(entry('05:00', 'end'))}\n`);
+    assert.deepEqual(await texts({}, 1), ['ended'], 'no more than a mebibyte is read');
+    assert.deepEqual(await texts({}), ['started', 'ended']);
   });
 });
 
@@ -445,19 +507,18 @@ describe('control-client log', SUITE, () => {
 
   it('reads older generations first, the oldest of them at the beginning', async (t) => {
     const { write, path } = openState(t);
-    write('train', [entry('04:00', 'end')]);
-    for (const [number, clock] of [[1, '03:00'], [2, '02:00'], [10, '01:00']] as const) {
-      writeFileSync(`${path('train')}.${number}`, textOf([entry(clock, 'thread', { error: `x${number}` })]));
+    write('train', [entry('04:00', 'start'), entry('05:00', 'end')]);
+    const older = [[1, '03:00', 'end'], [2, '02:00', 'lost'], [10, '01:00', 'start']] as const;
+    for (const [number, clock, event] of older) {
+      writeFileSync(`${path('train')}.${number}`, textOf([entry(clock, event, { lines: 2, error: 'x' })]));
     }
-    const lines = [
-      ['01', 'x10'], ['02', 'x2'], ['03', 'x1'],
-    ].map(([hour, error]) => `2026-11-23 ${hour}:00:00  ${TITLE}  the server thread died: ${error}`);
-    const end = `2026-11-23 04:00:00  ${TITLE}  ended`;
+    const texts = ['started', '2 lines are lost: x', 'ended', 'started', 'ended'];
+    const lines = texts.map((text, index) => `2026-11-23 0${index + 1}:00:00  ${TITLE}  ${text}`);
     for (const words of [[], ['train'], [path('train')], [path('train'), `${path('train')}.2`]]) {
-      await prints(words, [...lines, end]);
+      await prints(words, lines);
     }
     const { stdout } = await call(['log', `${path('train')}.2`]);
-    assert.equal(linesOf(stdout)[0], lines[1]);
+    assert.deepEqual(linesOf(stdout), [lines[1], `2026-11-23 02:00:00  ${TITLE}  ${CUT}`]);
   });
 
   it('prints entries as they are with --json, the status at --since first', async (t) => {
