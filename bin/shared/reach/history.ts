@@ -37,7 +37,9 @@ async function readNow(client: PrintableClient, info: Body): Promise<History> {
   const { path, error } = Object(info['log']) as Body;
   const [place, host, fault] = [path, info['host'], error].map((field) => excerptOf(field));
   if (!hasLog(info)) return { note: 'does not log', lines: [] };
-  if (logPathIn(info) === null || !isOfThisMachine(client)) return { note: `logs on ${host} to ${place}`, lines: [] };
+  if (logPathIn(info) === null || !isOfThisMachine(client)) {
+    return { note: `logs on ${host || 'an unknown machine'} to ${place}`, lines: [] };
+  }
   const lines = await latestLines(info, MAX_LINES);
   const absence = lines.length === 0 ? `no entries in ${place}` : '';
   return { note: fault ? `cannot write to ${place}: ${fault}` : absence, lines };

@@ -54,7 +54,7 @@ describe('The log of a system', SUITE, () => {
         return [{ ...infoOf(path), log: undefined, ...info }, undefined, 'does not log'] as [object, undefined, string];
       }),
       [infoOf(path, { host: 'gpu1' }), undefined, `logs on gpu1 to ${path}`],
-      [infoOf(path, { host: undefined }), undefined, `logs on  to ${path}`],
+      [infoOf(path, { host: undefined }), undefined, `logs on an unknown machine to ${path}`],
       [infoOf(path), 'gpu1', `logs on ${hostname()} to ${path}`],
       [infoOf(path), '192.0.2.1', `logs on ${hostname()} to ${path}`],
       [infoOf(path), '127.0.0.1.example.com', `logs on ${hostname()} to ${path}`],

@@ -51,9 +51,15 @@ function hostileLines(): (object | string)[] {
   const all = values.flatMap((value, index) => events.map((event) => {
     return entry(50, event, { ...Object.fromEntries(fields.map((field) => [field, value])), id: `h-${index}` });
   }));
+  const nested = `${'['.repeat(9000)}${']'.repeat(9000)}`;
+  const deep = ['value', 'arguments', 'commandLine', 'holds'].map((field) => {
+    const event = { commandLine: 'start', holds: 'status' }[field] ?? 'outcome';
+    return JSON.stringify(entry(50, event, { id: field })).replace('}', `,"${field}":${nested}}`);
+  });
   return [
     ...all, '', 'null', '[]', '{', '{"time":', '\0', 'x'.repeat(70_000), '{}', '['.repeat(50_000),
     JSON.stringify(entry(50, 'status')).replace('}', `,"by":${'['.repeat(20_000)}${']'.repeat(20_000)}}`),
+    ...deep,
     JSON.stringify(entry(50, 'status')).replace('}', ',"__proto__":{"a":1},"toJSON":1}'),
     { ...entry(50, 'status'), time: '9999-12-31T23:59:59Z' }, { ...entry(50, 'status'), time: '2026-13-45T99:99:99Z' },
     { ...entry(50, 'status'), time: 7 },
