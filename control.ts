@@ -323,7 +323,8 @@ function readClockOffset(): number {
 
 /** The server thread's access to shared memory. */
 function linkToHost(
-  data: ThreadData, report: Report, open: typeof openJournal, readOffset: typeof readClockOffset, create: typeof createLog,
+  data: ThreadData, report: Report, open: typeof openJournal, readOffset: typeof readClockOffset,
+  create: typeof createLog,
 ) {
   const { memory, cells, commandNames, statusNames, maxQueueSize, idPrefix, hasDetail } = data;
   const { waitAsync } = Atomics as any; // ES2024; many programs compile with an older `lib`
