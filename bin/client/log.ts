@@ -276,7 +276,7 @@ class Logs {
     system.hasBegun = true;
     if (hasBegun || !isOpen || status === null) return;
     if (this.#options.isJson) this.#pushEntry(system, status.entry);
-    else this.#push(system, [status.line]);
+    else this.#push(system, [status]);
   }
 
   #cut(system: Logged): void {

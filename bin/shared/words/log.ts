@@ -67,7 +67,7 @@ export function byTime(one: Pick<Line, 'time'>, other: Pick<Line, 'time'>): numb
 /** Tells what happens to a system, from its entries in the order of the file. */
 export class Story {
   /** The latest status that is told; null if there was none since the start. */
-  status: { line: Line; entry: Body } | null = null;
+  status: Line | null = null;
   /** The time of the latest entry. */
   lastTime: number = 0;
   readonly #isFolded: boolean;
@@ -205,7 +205,7 @@ export class Story {
 
   #noteStatus(entry: Body, time: number): Line[] {
     const name = excerptOf(entry['status']);
-    if (this.#mayRepeat && time <= (this.status?.line.time ?? 0)) return [];
+    if (this.#mayRepeat && time <= (this.status?.time ?? 0)) return [];
     this.#mayRepeat = false;
     if (PASSING.includes(name)) return [];
     this.#held = null;
@@ -246,7 +246,7 @@ export class Story {
     const time = Math.max(timeOf(entry), this.#startTime);
     const isNews = key !== this.#shown;
     const line = { time, text, status: name, entry };
-    if (isNews || this.status === null) this.status = { line, entry };
+    if (isNews || this.status === null) this.status = line;
     this.#shown = key;
     if (isNews) this.#folds.clear();
     return isNews ? [line] : [];
