@@ -274,6 +274,7 @@ class Logs {
   #begin(system: Logged): void {
     const { hasBegun, story: { isOpen, status } } = system;
     system.hasBegun = true;
+    if (!hasBegun) system.story.unfold();
     if (hasBegun || !isOpen || status === null) return;
     if (this.#options.isJson) this.#pushEntry(system, status.entry);
     else this.#push(system, [status]);

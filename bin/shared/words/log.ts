@@ -91,6 +91,11 @@ export class Story {
     return this.#hasServer || this.#hasProgram;
   }
 
+  /** Begins a new line for the next outcome, although it may equal the latest one. */
+  unfold(): void {
+    this.#folds.clear();
+  }
+
   /** Returns new lines. Most entries add one line or none. */
   tell(entry: Body): Line[] {
     const time = Math.max(timeOf(entry), this.#startTime); // a server learns its first status before it starts
@@ -164,10 +169,11 @@ export class Story {
 
   #end(entry: Body, time: number): Line[] {
     const how = textOf(entry, 'ended');
-    const lines = how === '' ? this.#abandon(time) : [];
+    const isOfServer = how === '' || !Number.isInteger(entry['exitCode']); // without one, control-run itself is gone
+    const lines = isOfServer ? this.#abandon(time) : [];
     if (how !== '' || !this.#hasProgram) lines.push(this.#line(time, how || 'ended', entry));
-    if (how === '') this.#hasServer = false;
-    else this.#hasProgram = false;
+    if (isOfServer) this.#hasServer = false;
+    if (how !== '') this.#hasProgram = false;
     return lines;
   }
 

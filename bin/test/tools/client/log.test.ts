@@ -122,6 +122,10 @@ const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
     entry('02:01', 'start', { commandLine: ['python3', 'train.py'] }),
     entry('03:00', 'end'), entry('03:00', 'end', { ended: 'exit code 1', exitCode: 1 }),
   ], ['started: python3 train.py -n 3', 'SIGSEGV', 'started: python3 train.py', 'exit code 1']],
+  ['a program whose control-run was killed, and that was started again', [
+    entry('01:00', 'start', { commandLine: ['a'] }), START, entry('01:30', 'command', { id: 'x', command: 'pause' }),
+    entry('02:00', 'end', { ended: 'control-run is gone' }), entry('02:01', 'start', { commandLine: ['a'] }),
+  ], ['started: a', 'pause has no outcome', 'control-run is gone', 'started: a']],
   ['a program under control-run that ends by itself, or by a signal', [
     entry('01:00', 'start', { commandLine: ['a'] }), START,
     ...command('02:00', 'shutdown', 'itself', { reason: 'exit code 0', value: { ended: 'exit code 0', exitCode: 0 } }, [
@@ -417,6 +421,16 @@ describe('control-client log', SUITE, () => {
       `2026-11-23 01:30:00  ${label(`cut-${DEAD}`)}  paused by ben`,
       `2026-11-23 01:30:00  ${label(`cut-${DEAD}`)}  ${CUT}`,
       `2026-11-23 04:00:00  ${label(`two-${DEAD}`)}  ended`,
+    ]);
+  });
+
+  it('counts equal outcomes from --since on', async (t) => {
+    const { write } = openState(t);
+    write('train', ['01:00', '02:00', '04:00', '05:00'].flatMap((clock) => save(clock, 'cron')).concat(entry('06:00', 'end')));
+    await prints(['--since', '2026-11-23T03:00'], [
+      `2026-11-23 01:00:00  ${TITLE}  active`,
+      `2026-11-23 05:00:00  ${TITLE}  save-state by cron done in 0.01 s: a.json (2 times since 04:00:00)`,
+      `2026-11-23 06:00:00  ${TITLE}  ended`,
     ]);
   });
 
