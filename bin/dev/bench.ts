@@ -66,7 +66,7 @@ type Figures = { [name in Name]?: readonly [controlTs: readonly number[], refere
 
 // ───── Measurements ──────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Floods a server without a program, a program that polls each millisecond, one that also logs, and one that sleeps. */
+/** Floods a server without a program, a program that polls each millisecond, one that logs, too, and one that sleeps. */
 async function throughput(round: number): Promise<Figures> {
   const [minimal, polls, logs, sleeps] = await inTurn(round, [ // the first to start has an advantage
     () => startProgram('node:http', 'sleeps'),
@@ -76,7 +76,8 @@ async function throughput(round: number): Promise<Figures> {
   ]);
   const [get, ourGet, post, ourPost, loggedPost, wakingPost] = await averageSlices(round, [
     () => flood(minimal, [STATUS]), () => flood(polls, [STATUS]),
-    () => flood(minimal, [PAUSE]), () => flood(polls, [PAUSE]), () => flood(logs, [PAUSE]), () => flood(sleeps, [PAUSE]),
+    () => flood(minimal, [PAUSE]), () => flood(polls, [PAUSE]),
+    () => flood(logs, [PAUSE]), () => flood(sleeps, [PAUSE]),
   ]);
   stop(minimal, polls, logs, sleeps);
   for (const end of ['', '.1']) rmSync(logOf(logs.process.pid) + end, { force: true });

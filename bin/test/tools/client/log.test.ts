@@ -426,7 +426,8 @@ describe('control-client log', SUITE, () => {
 
   it('counts equal outcomes from --since on', async (t) => {
     const { write } = openState(t);
-    write('train', ['01:00', '02:00', '04:00', '05:00'].flatMap((clock) => save(clock, 'cron')).concat(entry('06:00', 'end')));
+    const saves = ['01:00', '02:00', '04:00', '05:00'].flatMap((clock) => save(clock, 'cron'));
+    write('train', [...saves, entry('06:00', 'end')]);
     await prints(['--since', '2026-11-23T03:00'], [
       `2026-11-23 01:00:00  ${TITLE}  active`,
       `2026-11-23 05:00:00  ${TITLE}  save-state by cron done in 0.01 s: a.json (2 times since 04:00:00)`,
