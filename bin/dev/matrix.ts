@@ -6,7 +6,7 @@
 
 import { exec } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
-import { copyFile, mkdir, mkdtemp, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readFile, writeFile } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
@@ -37,7 +37,8 @@ async function main() {
   const { ACTIVE, PAUSED, RESUMING, SHUTTING_DOWN } = SystemStatus;
   let status = RESUMING;
   const commands = { set: { parameters: { rate: { type: 'number', maximum: 1 } } } };
-  const server = new WebApiServer({ systemStatus: () => status, port: Number(process.env.PORT), commands });
+  const log = 'log.jsonl';
+  const server = new WebApiServer({ systemStatus: () => status, port: Number(process.env.PORT), commands, log });
   server.runInBackground().catch(fail); // not awaited: its thread must start although the host does not yield
   for (const end = performance.now() + 2000; performance.now() < end;);
   const taken = [];
@@ -93,7 +94,7 @@ interface Cell {
 }
 
 const ESBUILD = 'esbuild host.ts --bundle --platform=node --log-level=error --minify --keep-names';
-const DENO = 'deno run --allow-net --allow-env --allow-read';
+const DENO = 'deno run --allow-net --allow-env --allow-read --allow-write=log.jsonl';
 const inside = (start: string): string => {
   return `node --input-type=module -e "${start}.on('exit', (code) => process.exit(code ?? 1))"`;
 };
@@ -219,7 +220,7 @@ const TABLE: Readonly<Record<string, readonly Cell[]>> = {
     { name: 'a worker thread', host: inside(THREAD) },
     { name: 'a cluster worker', host: inside(CLUSTER) },
     { name: 'Node with `--permission --allow-worker`',
-      host: "node --permission --allow-worker --allow-fs-read='*' host.mjs" },
+      host: "node --permission --allow-worker --allow-fs-read='*' --allow-fs-write='*' host.mjs" },
   ],
   'on Windows': [WINDOWS],
   'cannot run and says why': [
@@ -313,7 +314,16 @@ async function runCell({ node = '24', files, build, host, says }: Cell, root: st
     return output.split('\n').some((line) => says.test(line)) ? '' : reasonOf(output);
   }
   const [fault, output] = await Promise.all([control(port, ended), ended]);
-  return [fault, output === null ? '' : reasonOf(output)].filter((text) => text !== '').join('; ');
+  const faults = [fault, output === null ? '' : reasonOf(output)].filter((text) => text !== '');
+  return faults.length > 0 ? faults.join('; ') : faultInLog(await readFile(join(folder, 'log.jsonl'), 'utf8'));
+}
+
+/** Returns what is wrong with the log of a host, or an empty string. */
+function faultInLog(text: string): string {
+  const entries: { event: string; command?: string }[] = text.trim().split('\n').map((line) => JSON.parse(line));
+  const done = entries.filter(({ event }) => event === 'outcome').map(({ command }) => command).join();
+  const isWhole = entries[0]?.event === 'start' && entries.at(-1)?.event === 'end';
+  return isWhole && done === 'pause,resume,pause,set,resume,shutdown' ? '' : `the log has ${done}`;
 }
 
 /** Controls a host until its shutdown. Returns what went wrong, or an empty string. */
