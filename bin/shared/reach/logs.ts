@@ -13,7 +13,7 @@ import type { Line } from '../words/log.ts';
 
 const MAX_LINE = 2 ** 16; // bytes; no server writes a longer one
 const CHUNK = 2 ** 16; // bytes
-const MAX_LATEST = 2 ** 20; // bytes of each file that `latestLines()` reads
+const MAX_LATEST = 2 ** 20; // bytes that `latestLines()` reads, of two files: without a gap between them
 
 /** The log of control-run and control-demo, unless an option names another one. */
 export function logFileOf(name: string): string {
@@ -62,65 +62,52 @@ function namesIn(folder: string): string[] {
 }
 
 /**
- * Opens a file for reading: a regular one of this user or root. Null if there is none.
+ * Opens a regular file for reading. Null if there is none.
  *
  * @throws {Error} If it is another file, or cannot be read.
  */
 async function openLog(path: string): Promise<FileHandle | null> {
-  let file: FileHandle;
   try {
     const stats = await stat(path); // opening a device may have an effect
     if (!stats.isFile()) throw new Error('it is not a regular file');
-    file = await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0)); // a FIFO does not block
+    return await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0)); // it may have become a FIFO
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
     throw error;
   }
-  const stats = await file.stat();
-  const isOwn = process.geteuid === undefined || stats.uid === 0 || stats.uid === process.geteuid();
-  if (stats.isFile() && isOwn) return file;
-  await file.close();
-  throw new Error(stats.isFile() ? 'it belongs to another user' : 'it is not a regular file');
 }
 
 /** Splits bytes into entries. */
 class EntrySplitter {
-  readonly #onBroken: () => void;
-  #rest: Buffer[] = [];
-  #length = 0; // of the rest; longer than a line if that is too long
+  readonly #noteBroken: (count: number) => void;
+  #rest = Buffer.alloc(0); // of the last line
 
-  /** @param onBroken Called for each line that is no entry: torn and foreign ones, and those above 64 KiB. */
-  constructor(onBroken: () => void) {
-    this.#onBroken = onBroken;
+  /** @param noteBroken Takes the number of lines that are no entries: torn and foreign ones, and those above 64 KiB. */
+  constructor(noteBroken: (count: number) => void) {
+    this.#noteBroken = noteBroken;
   }
 
   /** Returns the entries that these bytes complete. */
   add(bytes: Buffer): Body[] {
-    const entries: Body[] = [];
-    let start = 0;
-    for (let end = bytes.indexOf(10); end >= 0; end = bytes.indexOf(10, start)) {
-      this.#keep(bytes.subarray(start, end));
-      entries.push(...this.end());
-      start = end + 1;
-    }
-    this.#keep(bytes.subarray(start));
-    return entries;
+    const all = Buffer.concat([this.#rest, bytes]);
+    const end = all.lastIndexOf(10) + 1;
+    this.#rest = all.subarray(end, end + MAX_LINE + 1); // one byte too long stands for any number
+    return this.#parse(all.toString('utf8', 0, end));
   }
 
   /** Returns the entry of a last line without a newline. */
   end(): Body[] {
-    const text = this.#length > MAX_LINE ? 'too long' : Buffer.concat(this.#rest).toString();
-    [this.#rest, this.#length] = [[], 0];
-    if (text.trim() === '') return [];
-    const entry = parseEntry(text);
-    if (entry === null) this.#onBroken();
-    return entry === null ? [] : [entry];
+    const text = this.#rest.toString();
+    this.#rest = Buffer.alloc(0);
+    return this.#parse(text);
   }
 
-  #keep(bytes: Buffer): void {
-    this.#length += bytes.length;
-    if (this.#length > MAX_LINE) this.#rest = [];
-    else if (bytes.length > 0) this.#rest.push(Buffer.from(bytes)); // the buffer is reused
+  #parse(text: string): Body[] {
+    const lines = text.split('\n').filter((line) => line.trim() !== '');
+    const entries = lines.map((line) => Buffer.byteLength(line) > MAX_LINE ? null : parseEntry(line));
+    const good = entries.filter((entry) => entry !== null);
+    this.#noteBroken(lines.length - good.length);
+    return good;
   }
 }
 
@@ -173,8 +160,8 @@ export class LogReader {
     const inode = statSync(this.path, { throwIfNoEntry: false })?.ino;
     if (inode === undefined || inode === this.#file?.inode) return;
     if (this.#file !== null) yield* this.#file.read();
-    this.#renamed = this.#file;
-    this.#file = await this.#open(this.path);
+    const file = await this.#open(this.path); // fails, for example, until logrotate has given it to its owner
+    [this.#renamed, this.#file] = [this.#file, file];
     if (this.#file !== null) yield* this.#file.read();
   }
 
@@ -186,7 +173,7 @@ export class LogReader {
 
   async #open(path: string): Promise<OpenFile | null> {
     const handle = await openLog(path);
-    return handle === null ? null : new OpenFile(handle, (await handle.stat()).ino, () => (this.broken += 1));
+    return handle === null ? null : new OpenFile(handle, (await handle.stat()).ino, (count) => (this.broken += count));
   }
 }
 
@@ -197,8 +184,8 @@ class OpenFile {
   readonly #splitter: EntrySplitter;
   #position = 0;
 
-  constructor(handle: FileHandle, inode: number, onBroken: () => void) {
-    [this.#handle, this.inode, this.#splitter] = [handle, inode, new EntrySplitter(onBroken)];
+  constructor(handle: FileHandle, inode: number, noteBroken: (count: number) => void) {
+    [this.#handle, this.inode, this.#splitter] = [handle, inode, new EntrySplitter(noteBroken)];
   }
 
   async *read(): AsyncGenerator<Body[], void> {
@@ -231,20 +218,19 @@ function generationsOf(path: string): string[] {
 }
 
 /**
- * The latest lines of a running system, oldest first. None if its log is on another machine or cannot be read. The
- * server may name any file, so only what the system itself has logged is read.
+ * The latest lines of a running system, oldest first. None if its log is on another machine. The server may name any
+ * file, so only what the system itself has logged is read.
  *
  * @param info The body of its /api/info.
+ * @throws {Error} If the file cannot be read.
  */
 export async function latestLines(info: Body, count: number): Promise<Line[]> {
   const path = logPathIn(info);
   if (path === null) return [];
   const isOwn = (entry: Body): boolean => isOf(entry, info);
-  const entries = (await readEnd(path)).filter(isOwn);
-  const lines = describeLog(entries);
-  if (lines.length >= count) return lines.slice(-count);
-  const older = (await readEnd(`${path}.1`)).filter(isOwn);
-  return (older.length === 0 ? lines : describeLog([...older, ...entries])).slice(-count);
+  const latest = await readEnd(path, MAX_LATEST);
+  const older = await readEnd(`${path}.1`, MAX_LATEST - latest.size);
+  return describeLog([...older.entries, ...latest.entries].filter(isOwn)).slice(-count);
 }
 
 /** Whether an entry is of a system. */
@@ -262,21 +248,17 @@ export function isAlive(pid: number): boolean {
   }
 }
 
-/** The entries in the last part of a file; none if it cannot be read. */
-async function readEnd(path: string): Promise<Body[]> {
-  let file: FileHandle | null = null;
+/** The entries in the last part of a file, and its size in bytes. */
+async function readEnd(path: string, maxSize: number): Promise<{ entries: Body[]; size: number }> {
+  const entries: Body[] = [];
+  const file = maxSize > 0 ? await openLog(path) : null;
+  if (file === null) return { entries, size: 0 };
   try {
-    file = await openLog(path);
-    if (file === null) return [];
     const { size } = await file.stat();
-    const start = Math.max(0, size - MAX_LATEST);
     const splitter = new EntrySplitter(() => {});
-    const entries: Body[] = [];
-    for await (const bytes of readChunks(file, start, size)) entries.push(...splitter.add(bytes));
-    return entries;
-  } catch {
-    return [];
+    for await (const bytes of readChunks(file, Math.max(0, size - maxSize), size)) entries.push(...splitter.add(bytes));
+    return { entries, size };
   } finally {
-    await file?.close();
+    await file.close();
   }
 }

@@ -1,7 +1,7 @@
 // control-client log: the words for each entry, the night in ten lines, targets, --since, --follow and --json.
 
 import assert from 'node:assert/strict';
-import { appendFileSync, mkdirSync, renameSync, truncateSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, renameSync, rmdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
@@ -289,6 +289,22 @@ describe('A reader of a log', SUITE, () => {
     assert.equal(reader.broken, 0);
   });
 
+  it('goes on when the file can be read again', async (t) => {
+    const path = join(makeFolder(t), 'a.jsonl');
+    const say = (error: string): string => textOf([entry('02:00', 'thread', { error })]);
+    const reader = new LogReader(path);
+    writeFileSync(path, say('one'));
+    assert.deepEqual(await errorsIn(reader), ['one']);
+    renameSync(path, `${path}.1`);
+    mkdirSync(path);
+    for (const _ of [1, 2]) await assert.rejects(errorsIn(reader), { message: 'it is not a regular file' });
+    appendFileSync(`${path}.1`, say('two'));
+    rmdirSync(path);
+    writeFileSync(path, say('three'));
+    assert.deepEqual(await errorsIn(reader), ['two', 'three']);
+    await errorsIn(reader, 'close');
+  });
+
   it('takes the latest lines of a system from the file in its info, and only its own', async (t) => {
     const path = join(makeFolder(t), 'a.jsonl');
     const info = { name: 'train', pid: DEAD, host: hostname(), log: { path } };
@@ -304,14 +320,16 @@ describe('A reader of a log', SUITE, () => {
     assert.deepEqual(await texts({}, 3), lines.slice(1));
     writeFileSync(`${path}.1`, textOf([START]));
     assert.deepEqual(await texts({}, 5), ['started', ...lines]);
-    const paths = [7, null, 'a.jsonl', '', `${path}\0`, makeFolder(t), makePipe(t).path, '/dev/zero', '/proc/self/mem'];
-    const logs = paths.map((one) => ({ log: { path: one } }));
+    for (const other of [makeFolder(t), makePipe(t).path, '/dev/zero']) {
+      await assert.rejects(texts({ log: { path: other } }), { message: 'it is not a regular file' });
+    }
+    const logs = [7, null, 'a.jsonl', '', `${path}\0`].map((one) => ({ log: { path: one } }));
     for (const wrong of [...logs, { log: null }, { host: 'gpu1' }, { pid: '1' }]) {
       assert.deepEqual(await texts(wrong), [], String(Object.values(wrong)));
     }
     appendFileSync(path, `${'x'.repeat(2 ** 20)}\n${JSON.stringify(entry('05:00', 'end'))}\n`);
     assert.deepEqual(await texts({}, 1), ['ended'], 'no more than a mebibyte is read');
-    assert.deepEqual(await texts({}), ['started', 'ended']);
+    assert.deepEqual(await texts({}), ['ended'], 'nor older entries after a gap');
   });
 });
 
