@@ -361,12 +361,8 @@ function excerptOfCommand(line: readonly string[]): string {
   return Buffer.byteLength(JSON.stringify(long)) <= MAX_COMMAND_BYTES ? long : short;
 }
 
-/** Shortens a command line of many or long words for the log. */
+/** A command line for the log: one word if it is too long. */
 function shorten(line: readonly string[]): readonly string[] {
-  let words = line;
-  for (let limit = 8192; Buffer.byteLength(printableJson(words)) > MAX_LOGGED_BYTES; limit /= 2) {
-    words = line.slice(0, limit).map((word) => excerpt(word, limit));
-    if (line.length > limit) words = [...words, '…'];
-  }
-  return words;
+  const isShort = Buffer.byteLength(printableJson(line)) <= MAX_LOGGED_BYTES;
+  return isShort ? line : [excerpt(line.join(' '), MAX_VALUE_LENGTH)];
 }

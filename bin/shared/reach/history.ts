@@ -3,7 +3,7 @@
 
 import { isIPv4 } from 'node:net';
 import { hostname, networkInterfaces } from 'node:os';
-import { excerpt, excerptOf } from '../words/text.ts';
+import { excerptOf } from '../words/text.ts';
 import { latestLines, logPathIn } from './logs.ts';
 import type { Body } from '../words/describe.ts';
 import type { Line } from '../words/log.ts';
@@ -40,13 +40,9 @@ async function readNow(client: PrintableClient, info: Body): Promise<History> {
   if (logPathIn(info) === null || !isOfThisMachine(client)) {
     return { note: `logs on ${host || 'an unknown machine'} to ${place}`, lines: [] };
   }
-  try {
-    const lines = await latestLines(info, MAX_LINES);
-    const absence = lines.length === 0 ? `no entries in ${place}` : '';
-    return { note: fault ? `cannot write to ${place}: ${fault}` : absence, lines };
-  } catch (error) {
-    return { note: `cannot read ${place}: ${excerpt((error as Error).message)}`, lines: [] };
-  }
+  const lines = await latestLines(info, MAX_LINES);
+  const absence = lines.length === 0 ? `no entries in ${place}` : '';
+  return { note: fault ? `cannot write to ${place}: ${fault}` : absence, lines };
 }
 
 /** Whether a system reports that it logs to a file. */
