@@ -41,7 +41,7 @@ async function readNow(client: PrintableClient, info: Body): Promise<History> {
     return { note: `logs on ${host || 'an unknown machine'} to ${place}`, lines: [] };
   }
   const lines = await latestLines(info, MAX_LINES);
-  const absence = lines.length === 0 ? `no entries in ${place}` : '';
+  const absence = lines.length === 0 ? `no readable entries in ${place}` : '';
   return { note: fault ? `cannot write to ${place}: ${fault}` : absence, lines };
 }
 

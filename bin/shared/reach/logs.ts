@@ -218,11 +218,10 @@ function generationsOf(path: string): string[] {
 }
 
 /**
- * The latest lines of a running system, oldest first. None if its log is on another machine. The server may name any
- * file, so only what the system itself has logged is read.
+ * The latest lines of a running system, oldest first. None if its log is on another machine or cannot be read. The
+ * server may name any file, so only what the system itself has logged is read, and no reason tells whether it exists.
  *
  * @param info The body of its /api/info.
- * @throws {Error} If the file cannot be read.
  */
 export async function latestLines(info: Body, count: number): Promise<Line[]> {
   const path = logPathIn(info);
@@ -248,16 +247,18 @@ export function isAlive(pid: number): boolean {
   }
 }
 
-/** The entries in the last part of a file, and its size in bytes. */
+/** The entries in the last part of a file, and its size in bytes. None if it cannot be read. */
 async function readEnd(path: string, maxSize: number): Promise<{ entries: Body[]; size: number }> {
   const entries: Body[] = [];
-  const file = maxSize > 0 ? await openLog(path) : null;
+  const file = maxSize > 0 ? await openLog(path).catch(() => null) : null;
   if (file === null) return { entries, size: 0 };
   try {
     const { size } = await file.stat();
     const splitter = new EntrySplitter(() => {});
     for await (const bytes of readChunks(file, Math.max(0, size - maxSize), size)) entries.push(...splitter.add(bytes));
     return { entries, size };
+  } catch {
+    return { entries, size: maxSize };
   } finally {
     await file.close();
   }

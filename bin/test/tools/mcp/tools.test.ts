@@ -366,7 +366,7 @@ describe('get_history of control-mcp', SUITE, () => {
     const late = startMcp(t, [], env);
     const { error } = await late.fail('get_history', { system: 'train-7' });
     assert.match(error, /^there is no system 'train-7'; list_systems returns other-8$/);
-    assert.equal((await late.call('get_history', { system: 'other-8' })).note, `no entries in ${path}`);
+    assert.equal((await late.call('get_history', { system: 'other-8' })).note, `no readable entries in ${path}`);
     other.end();
   });
 
