@@ -105,6 +105,7 @@ async function choose(
 ): Promise<{ choices: Choice[]; exitCode: number }> {
   const isAddress = ADDRESS_PARTS.some((part) => values[part] !== undefined);
   if (words.length > 0) refuseAddress(values);
+  else if (values.dir !== undefined) throw new UsageError('--dir requires a target: it is the folder of sockets');
   let exitCode: number = EXIT.DONE;
   const choices: Choice[] = [];
   if (words.length === 0 && !isAddress) choices.push({ paths: logsOfUser, isMeant: () => true });

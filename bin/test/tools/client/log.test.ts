@@ -508,6 +508,9 @@ describe('control-client log', SUITE, () => {
     const rule = 'log takes targets as words only; without any, it is about all systems';
     await refuses(['--all'], `--all and log are mutually exclusive: ${rule}`);
     await refuses(['--targets', '/nowhere/x'], `--targets and log are mutually exclusive: ${rule}`);
+    await assert.rejects(call(['log', '--dir', folder]), {
+      message: '--dir requires a target: it is the folder of sockets',
+    });
     const exclusive = '--port and targets are mutually exclusive: a target is a complete address';
     await refuses(['--port', '1', 'train'], exclusive);
   });
