@@ -171,7 +171,7 @@ class Logs {
   readonly #options: LogOptions;
   readonly #readers: Map<string, LogReader> = new Map(); // by path
   readonly #systems: Map<string, Logged> = new Map(); // by path, process and name
-  readonly #names: Set<string> = new Set(); // of all systems in the logs, as targets
+  readonly #names: Set<string> = new Set(); // of all systems in the logs where a name is looked up, as targets
   readonly #found: Set<Choice> = new Set(); // what the logs have entries of
   readonly #warned: Set<string> = new Set(); // the paths of logs with a warning
   #rows: Row[] = []; // not printed yet
@@ -247,7 +247,7 @@ class Logs {
     const { since, isJson } = this.#options;
     for (const entry of entries) {
       const { name, pid } = entry as { name: string; pid: number };
-      this.#names.add(nameInPath(name));
+      if (choices.some((choice) => choice.name !== undefined)) this.#names.add(nameInPath(name));
       const meaning = choices.filter((choice) => choice.isMeant(entry));
       if (meaning.length === 0) continue;
       for (const choice of meaning) this.#found.add(choice);

@@ -496,6 +496,9 @@ describe('control-client log', SUITE, () => {
       return assert.rejects(call(['log', ...words]), { message });
     };
     await refuses(['train'], `there is no log of 'train' in '${folder}'; ${form}`);
+    const given = join(makeFolder(t), 'train.jsonl');
+    writeFileSync(given, textOf([START]));
+    await refuses(['train', given], `there is no log of 'train' in '${folder}'; ${form}`);
     write('train', [START]);
     write('evaluator', [entry('01:00', 'start', {}, { name: 'evaluator' })]);
     await refuses(['trian'], `there is no log of 'trian' in '${folder}' (did you mean train?); ${form}`);
