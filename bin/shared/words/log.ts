@@ -132,16 +132,19 @@ export class Story {
   cut(isHere: boolean = true): Line[] {
     const why = isHere ? 'killed, or the machine stopped' : 'killed, the machine stopped, or it runs on another one';
     const text = `the log ends here: ${why}`;
-    const lines = [...this.#abandon(this.lastTime), this.#line(this.lastTime, text, { event: 'end' })];
+    const held = this.#held === null ? [] : this.#show(this.#held);
+    const lines = [...held, ...this.#abandon(this.lastTime), this.#line(this.lastTime, text, { event: 'end' })];
     [this.#hasServer, this.#hasProgram] = [false, false];
     return lines;
   }
 
-  /** The commands of a live system that have no outcome yet. */
+  /** What a live system does at the end of its log: it ends, or commands have no outcome yet. */
   describeUnfinished(): Line[] {
-    return [...this.#pending.values()].map((entry) => {
+    const end = this.#held?.['status'] === 'shutting down' ? this.#show(this.#held) : [];
+    const commands = [...this.#pending.values()].map((entry) => {
       return { time: timeOf(entry), text: describeCommand(toCommand(entry, 'has no outcome yet')), status: '', entry };
     });
+    return [...end, ...commands];
   }
 
   /** The same for one that has ended. */
@@ -154,7 +157,9 @@ export class Story {
   #start(entry: Body, time: number): Line[] {
     const words = entry['commandLine'];
     const isProgram = Array.isArray(words);
-    const lines = (isProgram ? this.#hasProgram : this.#hasServer) ? this.cut() : [];
+    // Under control-run, the start of the program comes first.
+    const isCut = isProgram ? this.#hasProgram : this.#hasServer && !this.#hasProgram;
+    const lines = isCut ? this.cut() : [];
     if (!this.#hasServer) [this.status, this.#held, this.#shown, this.#startTime] = [null, null, 'active', time];
     if (isProgram) {
       const text = `started: ${excerptOf(words.map(excerptOfJson).join(' '), MAX_VALUE_LENGTH)}`;

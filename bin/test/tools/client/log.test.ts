@@ -141,6 +141,12 @@ const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
     'started: a', 'exit code 0', 'started: a', 'shutting down by itself: SIGTERM',
     'shutdown by itself (SIGTERM) done in 0.01 s: exit code 3', 'exit code 3',
   ]],
+  ['a program under control-run that is asked to end, is killed, and is asked again', [
+    entry('01:00', 'start', { commandLine: ['a'] }), START,
+    entry('02:00', 'status', { status: 'shutting down', by: 'itself', reason: 'SIGTERM' }),
+    entry('03:00', 'start', { commandLine: ['a'] }), entry('03:00', 'start', { version: '0.17.0' }),
+    entry('04:00', 'status', { status: 'shutting down', by: 'itself', reason: 'SIGTERM' }),
+  ], ['started: a', 'shutting down by itself: SIGTERM', CUT, 'started: a', 'shutting down by itself: SIGTERM']],
   ['a shutdown that fails, and one that succeeds', [
     START, ...command('02:00', 'shutdown', 'ben', { state: 'failed', error: 'disk full' }, [
       { status: 'shutting down', by: 'ben' }, { status: 'pausing', by: 'ben' },
@@ -171,6 +177,11 @@ const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
   ['a server that was killed, and the next one', [
     START, ACTIVE_AT_START, ...pause('02:00', 'ben'), entry('03:00', 'start'), ACTIVE_AT_START,
   ], ['started', 'paused by ben', 'pause by ben done in 0.01 s', CUT, 'started']],
+  ['a control-run that was killed between two runs, and the next one with the same process id', [
+    entry('01:00', 'start', { commandLine: ['a'] }), START, entry('02:00', 'end', { ended: 'SIGSEGV', exitCode: 139 }),
+    entry('03:00', 'start', { commandLine: ['a'] }), entry('03:00', 'start', { version: '0.17.0' }), ACTIVE_AT_START,
+    entry('04:00', 'end'), entry('04:00', 'end', { ended: 'exit code 0', exitCode: 0 }),
+  ], ['started: a', 'SIGSEGV', 'started: a', 'exit code 0']],
   ['a thread that has died, and what its successor repeats', [
     START, ACTIVE_AT_START, ...pause('02:00', 'ben'), entry('02:00', 'thread', { error: 'out of memory' }),
     ACTIVE_AT_START, entry('02:00', 'status', { status: 'paused', by: 'ben', holds: [{ by: 'ben' }] }),
@@ -460,6 +471,13 @@ describe('control-client log', SUITE, () => {
       `2026-11-23 02:00:00  ${TITLE}  pause by ben failed after 0.01 s: busy`,
     ];
     await prints(['train'], [...lines, `2026-11-23 02:00:00  ${TITLE}  ${CUT}`]);
+    write('train', [entry('01:00', 'start', { commandLine: ['a'] }), START,
+      entry('02:00', 'status', { status: 'shutting down', by: 'itself', reason: 'SIGTERM' })]);
+    await prints(['train'], [
+      `2026-11-23 01:00:00  ${TITLE}  started: a`,
+      `2026-11-23 02:00:00  ${TITLE}  shutting down by itself: SIGTERM`,
+      `2026-11-23 02:00:00  ${TITLE}  ${CUT}`,
+    ]);
     const copy = join(folder, 'copy.log.jsonl');
     writeFileSync(copy, textOf(entries));
     const more = 'the log ends here: killed, the machine stopped, or it runs on another one';
