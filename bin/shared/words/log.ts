@@ -116,7 +116,7 @@ export class Story {
         const count = excerptOf(entry['lines']);
         const what = count === '1' ? '1 line is' : `${count} lines are`;
         lines.push(this.#line(time, `${what} lost: ${textOf(entry, 'error')}`, entry));
-        this.#pending.clear(); // their outcomes may be among them
+        lines.push(...this.#abandon(time, 'may have lost its outcome'));
       }
     }
     if (event !== 'start' && event !== 'end') this.#hasServer = true; // the start may be in an older file
@@ -147,11 +147,11 @@ export class Story {
     return [...end, ...commands];
   }
 
-  /** The same for one that has ended. */
-  #abandon(time: number): Line[] {
+  /** The same for one that has ended, or has lost lines. */
+  #abandon(time: number, state: string = 'has no outcome'): Line[] {
     const entries = [...this.#pending.values()];
     this.#pending.clear();
-    return entries.map((entry) => this.#line(time, describeCommand(toCommand(entry, 'has no outcome')), entry));
+    return entries.map((entry) => this.#line(time, describeCommand(toCommand(entry, state)), entry));
   }
 
   #start(entry: Body, time: number): Line[] {

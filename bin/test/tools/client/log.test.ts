@@ -203,8 +203,8 @@ const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
     entry('02:01', 'lost', { lines: 37, error: 'ENOSPC: no space left on device, write' }),
     entry('02:02', 'lost', { lines: 1, error: 'not written in time' }), ...pause('03:00', 'ben'),
   ], [
-    '37 lines are lost: ENOSPC: no space left on device, write', '1 line is lost: not written in time', 'paused by ben',
-    'pause by ben done in 0.01 s',
+    '37 lines are lost: ENOSPC: no space left on device, write', 'save-state by ben may have lost its outcome',
+    '1 line is lost: not written in time', 'paused by ben', 'pause by ben done in 0.01 s',
   ]],
 ];
 
