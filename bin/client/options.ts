@@ -5,8 +5,7 @@ import { ADDRESS_OPTIONS, ADDRESS_PARTS, BY, ENVIRONMENT_HELP } from '../shared/
 import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf } from '../shared/words/commands.ts';
 import { isCondition, parseCondition } from '../shared/words/condition.ts';
 import { DIR_OPTION } from '../shared/reach/folder.ts';
-import { describeOptions, listOf, parseDuration, parseOptions, parseText, UsageError } from '../shared/line/options.ts';
-import { localTime } from '../shared/words/describe.ts';
+import { describeOptions, listOf, parseDuration, parseOptions, parsePast, parseText, UsageError } from '../shared/line/options.ts';
 import { NO_ANSWER } from '../shared/reach/replies.ts';
 import { suggest } from '../shared/line/suggest.ts';
 import { TARGET_HELP, TARGETS_OPTION } from '../shared/reach/targets.ts';
@@ -95,7 +94,6 @@ const ADDRESSING: string[] = [...ADDRESS_PARTS, 'targets', 'all']; // not for a 
 
 const WAIT_TIMEOUT_S = '30';
 const LEASE_DAYS = 365;
-const SINCE_DAYS = 3650;
 
 type Texts = 'host' | 'port' | 'socket' | 'targets' | 'dir' | 'timeout' | 'for' | 'reason' | 'by' | 'exec' | 'on' |
   'since';
@@ -146,7 +144,7 @@ export function parseCommandLine(args: readonly string[]): CommandLine | null {
   return {
     command, argument, condition, invocation, words, values,
     timeoutMs: parseDuration('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000,
-    since: values.since === undefined ? -Infinity : parseSince(values.since),
+    since: values.since === undefined ? -Infinity : parsePast('--since', values.since),
     durationMs: values.for === undefined ? null : parseDuration('--for', values.for, 'seconds', LEASE_DAYS) * 1000,
     exec: parseExec(values),
   };
@@ -232,26 +230,6 @@ export function resumeLineFor(names: readonly string[], values: Values): string 
   const isPlain = /^[\w@%+=:,./-]+$/;
   const quoted = words.map((word) => isPlain.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
   return `control-client ${quoted.join(' ')}`;
-}
-
-const CLOCK = /^([01]?\d|2[0-3]):([0-5]\d)$/;
-const DATE = /^(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?))?$/;
-
-/**
- * The time of `--since` in milliseconds. `3:00` is the latest one.
- *
- * @throws {UsageError} If the text is neither a time in the past nor a duration.
- */
-export function parseSince(text: string, now: Date = new Date()): number {
-  if (/[smhd]$/.test(text)) return now.getTime() - parseDuration('--since', text, 'seconds', SINCE_DAYS) * 1000;
-  const [, hours, minutes] = CLOCK.exec(text) ?? [];
-  const [, date, clock = '00:00'] = DATE.exec(text) ?? [];
-  const time = new Date(date === undefined ? now : `${date}T${clock}`);
-  if (hours !== undefined) time.setHours(Number(hours), Number(minutes), 0, 0);
-  if (hours !== undefined && time > now) time.setDate(time.getDate() - 1);
-  const isTime = hours !== undefined || (time <= now && localTime(time).startsWith(`${date} ${clock}`)); // not 02-30
-  if (isTime) return time.getTime();
-  throw new UsageError(`--since must be a past time (3:00, 2026-11-23T03:00) or a duration (30m, 8h), got '${text}'`);
 }
 
 function parseExec({ exec, on }: Values): CommandLine['exec'] {

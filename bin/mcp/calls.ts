@@ -7,12 +7,12 @@ import { describeStatus, holdsOf, oldVersionIn } from '../shared/words/describe.
 import { follow } from '../shared/reach/follow.ts';
 import { readHistory } from '../shared/reach/history.ts';
 import { withLimit } from '../shared/reach/limit.ts';
-import { UsageError } from '../shared/line/options.ts';
+import { parsePast, UsageError } from '../shared/line/options.ts';
 import { isAbsent } from '../shared/reach/replies.ts';
 import { inParallel } from '../shared/reach/targets.ts';
 import { excerptOf } from '../shared/words/text.ts';
 import { Feeds } from './feeds.ts';
-import { entriesOf, parseSince, Traces } from './history.ts';
+import { entriesOf, Traces } from './history.ts';
 import { briefReport, clean, cleanText, MAX_NAME, wholeReport } from './reported.ts';
 import { CallError, now, statusFields, tagOf } from './results.ts';
 import { DEFAULT_ENTRIES, DEFAULT_SECONDS, faultIn, TOOLS } from './tools.ts';
@@ -173,7 +173,7 @@ export class Calls {
 
   async #getHistory(values: Arguments, signal: AbortSignal): Promise<object> {
     const { system: id = '', since, limit = DEFAULT_ENTRIES } = values;
-    const sinceMs = since === undefined ? -Infinity : parseSince(since);
+    const sinceMs = since === undefined ? -Infinity : parsePast('since', cleanText(since));
     const system = await this.#systems.find(id);
     const reply = await system.client.ask({ signal });
     const trace = this.#traces.note(system, reply);

@@ -1,8 +1,7 @@
 // The log of a system for a model: entries with the fields that servers write, whatever else is in the file.
 
-import { parseDuration, UsageError } from '../shared/line/options.ts';
 import { textOfJson } from '../shared/words/text.ts';
-import { clean, cleanText } from './reported.ts';
+import { clean } from './reported.ts';
 import type { Body } from '../shared/words/describe.ts';
 import type { Line } from '../shared/words/log.ts';
 import type { PrintableReply } from '../shared/reach/replies.ts';
@@ -18,20 +17,6 @@ const FIELDS = [
 
 const MAX_TRACE = 20_000; // characters of JSON: a path has up to 4096 bytes
 const MAX_TRACES = 1000;
-const MAX_DAYS = 3650; // of a duration
-
-/**
- * In milliseconds: a time such as `2026-11-23T03:00:00Z`, or a duration until now, such as `8h`.
- *
- * @throws {UsageError} If the text is neither.
- */
-export function parseSince(text: string): number {
-  const time = /^\d{4}-\d\d-\d\d/.test(text) ? Date.parse(text) : NaN;
-  if (!Number.isNaN(time)) return time;
-  if (/^[\d.]+[smhd]$/.test(text)) return Date.now() - parseDuration('since', text, 'seconds', MAX_DAYS) * 1000;
-  const form = 'a time such as 2026-11-23T03:00:00Z or a duration such as 30m, 8h or 2d';
-  throw new UsageError(`since must be ${form}, got '${cleanText(text)}'`);
-}
 
 /** The latest entries, the oldest first: as many as there is room for. `isCut`: earlier ones are left out. */
 export function entriesOf(

@@ -203,6 +203,28 @@ export function parseDuration(
   throw new UsageError(`${option} must be ${form}, got '${text}'`);
 }
 
+const PAST_DAYS = 3650;
+const CLOCK = /^([01]?\d|2[0-3]):([0-5]\d)$/;
+const DATE = /^(\d{4}-\d\d-\d\d)(?:[T ](([01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)?))?$/;
+
+/**
+ * A time in the past, local unless it has a zone, in milliseconds: `2026-11-23T03:00`, `3:00` (the latest one), or how
+ * long ago: `8h`.
+ *
+ * @throws {UsageError} If the text is neither.
+ */
+export function parsePast(option: string, text: string, now: Date = new Date()): number {
+  if (/[smhd]$/.test(text)) return now.getTime() - parseDuration(option, text, 'seconds', PAST_DAYS) * 1000;
+  const [, hours, minutes] = CLOCK.exec(text) ?? [];
+  const [, date = '', clock = '00:00'] = DATE.exec(text) ?? [];
+  const time = new Date(hours === undefined ? `${date}T${clock}` : now);
+  if (hours !== undefined) time.setHours(Number(hours), Number(minutes), 0, 0);
+  if (hours !== undefined && time > now) time.setDate(time.getDate() - 1);
+  const isDate = hours !== undefined || new Date(`${date}T00:00Z`).toJSON()?.startsWith(date) === true; // not 02-30
+  if (isDate && time <= now) return time.getTime();
+  throw new UsageError(`${option} must be a past time (3:00, 2026-11-23T03:00) or a duration (30m, 8h), got '${text}'`);
+}
+
 /** @throws {UsageError} If the text is empty. */
 export function parseText(option: string, text: string): string {
   if (text === '') throw new UsageError(`${option} must not be empty`);

@@ -5,7 +5,7 @@ import { appendFileSync, mkdirSync, renameSync, rmdirSync, truncateSync, writeFi
 import { hostname } from 'node:os';
 import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
-import { parseSince } from '../../../client/options.ts';
+import { parsePast } from '../../../shared/line/options.ts';
 import { latestLines, LogReader } from '../../../shared/reach/logs.ts';
 import { describeInfo } from '../../../shared/words/describe.ts';
 import { describeLog, parseEntry } from '../../../shared/words/log.ts';
@@ -687,12 +687,13 @@ describe('--since', LIMIT, () => {
       ['3:00', '2026-11-23T03:00:00'], ['09:30', '2026-11-23T09:30:00'], ['9:31', '2026-11-22T09:31:00'],
       ['23:59', '2026-11-22T23:59:00'], ['2026-11-23', '2026-11-23T00:00:00'],
       ['2026-11-20T03:00', '2026-11-20T03:00:00'], ['2026-11-20 03:00:07', '2026-11-20T03:00:07'],
+      ['2026-11-23T03:00:00.5Z', '2026-11-23T03:00:00.500Z'], ['2026-11-23T03:00+05:30', '2026-11-22T21:30:00Z'],
       ['8h', '2026-11-23T01:30:00'], ['90s', '2026-11-23T09:28:30'], ['1.5d', '2026-11-21T21:30:00'],
     ];
-    for (const [text, time] of rows) assert.equal(parseSince(text, now), new Date(time).getTime(), text);
+    for (const [text, time] of rows) assert.equal(parsePast('--since', text, now), new Date(time).getTime(), text);
     const form = '--since must be a past time (3:00, 2026-11-23T03:00) or a duration (30m, 8h), got';
-    const wrong = ['', '8', '24:00', '3:60', '3', '2026-02-30', '2026-11-23T9:00', '2026-11-23T09:31', 'noon', '-1'];
-    for (const text of wrong) assert.throws(() => parseSince(text, now), { message: `${form} '${text}'` });
-    assert.throws(() => parseSince('-1h', now), /^Error: --since must be a number of seconds or a duration/);
+    const wrong = ['', '8', '24:00', '3:60', '3', '2026-02-30', '2026-02-30T03:00Z', '2026-11-23T25:00', '2026-11-23T9:00', '2026-11-23T09:31', 'noon', '-1'];
+    for (const text of wrong) assert.throws(() => parsePast('--since', text, now), { message: `${form} '${text}'` });
+    assert.throws(() => parsePast('--since', '-1h', now), /^Error: --since must be a number of seconds or a duration/);
   });
 });

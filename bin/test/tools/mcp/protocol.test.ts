@@ -149,7 +149,7 @@ describe('control-mcp in both eras', SUITE, () => {
       ['get_history', { system, limit: 1.5 }, /^limit must be an integer from 1 to 200, got 1\.5$/],
       ['get_history', { system, limit: 201 }, /^limit must be /],
       ['get_history', { system, limit: '50' }, /^limit must be /],
-      ...['yesterday', '8', '3:00', '8w', '-8h', '2026', '2026-13-01', '9999999d', '\x1b[2J'].map((since) => {
+      ...['yesterday', '8', '24:00', '8w', '-8h', '2026', '2026-13-01', '9999999d', '\x1b[2J'].map((since) => {
         return ['get_history', { system, since }, /^since must be .*, got '/] as typeof faults[number];
       }),
       ['get_info', { system: null }, /^system must be a string of 1 to 200 characters, got null$/],
