@@ -177,7 +177,7 @@ export class Supervisor {
   /** Call it when the program has ended for good or cannot be started. */
   #finish(end: End): void {
     this.#lastEnd = end;
-    this.#server.post('shutdown', { reason: end.text });
+    if (!this.#isEnding) this.#server.post('shutdown', { reason: end.text });
   }
 
   /** Ignores a status in the last lines before a stop, or during a shutdown. */

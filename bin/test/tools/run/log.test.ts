@@ -99,6 +99,8 @@ describe('control-run: the log', suite, () => {
     const commands = rest.filter(({ event, by }) => event === 'command' && by !== 'itself');
     const posted = commands.map((one) => [one['command'], one['by']]);
     assert.deepEqual(posted, [['pause', 'ana'], ['save-state', undefined], ['shutdown', undefined]]);
+    const idsOf = (kind: string): unknown[] => rest.filter(({ event }) => event === kind).map(({ id }) => id);
+    assert.deepEqual(idsOf('command'), idsOf('outcome')); // also the end of the program by its shutdown
     const outcomes = rest.filter(({ event }) => event === 'outcome').map(({ command, value }) => ({ command, value }));
     assert.deepEqual(outcomes.find(({ command }) => command === 'save-state')?.value, '412.pt');
     assert.ok(rest.some(({ status, by, reason }) => status === 'paused' && by === 'ana' && reason === 'noon'));
