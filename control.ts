@@ -498,7 +498,7 @@ function createLog(
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
   const flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK; // a link fails, and a FIFO does not block
   const maxSize = 2 ** 22; // bytes
-  const user = process.versions['deno'] === undefined ? process.geteuid?.() : undefined; // Deno would ask for permission
+  const user = process.versions['deno'] === undefined ? process.geteuid?.() : undefined; // Deno would ask the user
   const log = {
     error: undefined as string | undefined, // of the latest batch
     start(): void {
@@ -1264,7 +1264,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
     memory: new Int32Array(new SharedArrayBuffer(128)), cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
     idPrefix, journals: [
       ...['-', '-', '-i'].map((mark) => allocateJournal(maxQueueSize + 16, idPrefix + mark)),
-      allocateJournal(64, '', 32_768), // statuses come in bursts, with 16 holds: at most 28 KiB
+      allocateJournal(128, '', 32_768), // statuses come in bursts, with 16 holds: at most 28 KiB
       allocateJournal(16), allocateJournal(16),
     ],
     clockOffset: 0, // of the host, when the thread starts

@@ -5,7 +5,9 @@ import { ADDRESS_OPTIONS, ADDRESS_PARTS, BY, ENVIRONMENT_HELP } from '../shared/
 import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf } from '../shared/words/commands.ts';
 import { isCondition, parseCondition } from '../shared/words/condition.ts';
 import { DIR_OPTION } from '../shared/reach/folder.ts';
-import { describeOptions, listOf, parseDuration, parseOptions, parsePast, parseText, UsageError } from '../shared/line/options.ts';
+import {
+  describeOptions, listOf, parseDuration, parseOptions, parsePast, parseText, UsageError,
+} from '../shared/line/options.ts';
 import { NO_ANSWER } from '../shared/reach/replies.ts';
 import { suggest } from '../shared/line/suggest.ts';
 import { TARGET_HELP, TARGETS_OPTION } from '../shared/reach/targets.ts';

@@ -66,7 +66,7 @@ type Figures = { [name in Name]?: readonly [controlTs: readonly number[], refere
 
 // ───── Measurements ──────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Floods a server without a program, a program that polls each millisecond, one that logs, too, and one that sleeps. */
+/** Floods a server without a program, a program that polls each millisecond, without and with a log, and a sleeper. */
 async function throughput(round: number): Promise<Figures> {
   const [minimal, polls, logs, sleeps] = await inTurn(round, [ // the first to start has an advantage
     () => startProgram('node:http', 'sleeps'),

@@ -204,7 +204,7 @@ export function parseDuration(
 }
 
 const PAST_DAYS = 3650;
-const CLOCK = /^([01]?\d|2[0-3]):([0-5]\d)$/;
+const CLOCK = /^([01]?\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?$/;
 const DATE = /^(\d{4}-\d\d-\d\d)(?:[T ](([01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\d+)?)?(?:Z|[+-]\d\d:\d\d)?))?$/;
 
 /**
@@ -215,10 +215,10 @@ const DATE = /^(\d{4}-\d\d-\d\d)(?:[T ](([01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\
  */
 export function parsePast(option: string, text: string, now: Date = new Date()): number {
   if (/[smhd]$/.test(text)) return now.getTime() - parseDuration(option, text, 'seconds', PAST_DAYS) * 1000;
-  const [, hours, minutes] = CLOCK.exec(text) ?? [];
+  const [, hours, minutes, seconds = 0] = CLOCK.exec(text) ?? [];
   const [, date = '', clock = '00:00'] = DATE.exec(text) ?? [];
   const time = new Date(hours === undefined ? `${date}T${clock}` : now);
-  if (hours !== undefined) time.setHours(Number(hours), Number(minutes), 0, 0);
+  if (hours !== undefined) time.setHours(Number(hours), Number(minutes), Number(seconds), 0);
   if (hours !== undefined && time > now) time.setDate(time.getDate() - 1);
   const isDate = hours !== undefined || new Date(`${date}T00:00Z`).toJSON()?.startsWith(date) === true; // not 02-30
   if (isDate && time <= now) return time.getTime();

@@ -148,10 +148,13 @@ export class Story {
   }
 
   /** The same for one that has ended, or has lost lines. */
-  #abandon(time: number, state: string = 'has no outcome'): Line[] {
+  #abandon(time: number, state?: string): Line[] {
     const entries = [...this.#pending.values()];
     this.#pending.clear();
-    return entries.map((entry) => this.#line(time, describeCommand(toCommand(entry, state)), entry));
+    return entries.map((entry) => {
+      const end = state ?? `has no outcome since ${clockTime(new Date(timeOf(entry)), new Date(time))}`;
+      return this.#line(time, describeCommand(toCommand(entry, end)), entry);
+    });
   }
 
   #start(entry: Body, time: number): Line[] {

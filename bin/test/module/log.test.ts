@@ -382,7 +382,7 @@ describe('A command', { ...LIMIT, concurrency: 4 }, () => {
     const path = makePath(t);
     let status: SystemStatus = ACTIVE;
     const { server } = await startServer(t, { log: path, systemStatus: () => status });
-    for (let changes = 0; changes < 101; changes += 1) {
+    for (let changes = 0; changes < 301; changes += 1) {
       status = status === ACTIVE ? PAUSED : ACTIVE;
       server.publish();
     }
@@ -397,7 +397,7 @@ describe('A command', { ...LIMIT, concurrency: 4 }, () => {
     const lost = lines.filter(({ event }) => event === 'lost');
     assert.ok(lost.length >= 2 && lost.every(({ error }) => error === 'not written in time'), JSON.stringify(lost));
     const sum = lost.reduce((total, line) => total + line['lines'], 0);
-    assert.equal(lines.length - lost.length + sum, 1 + 102 + 300 + 1); // start, statuses, commands and outcomes, end
+    assert.equal(lines.length - lost.length + sum, 1 + 302 + 300 + 1); // start, statuses, commands and outcomes, end
     assert.deepEqual(lines.at(-2)?.['value'], 149);
     assert.equal(lines.at(-1)?.event, 'end');
   });

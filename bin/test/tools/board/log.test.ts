@@ -59,7 +59,8 @@ describe('The log in the web API of control-board', { ...LIMIT, skip: lacks('Uni
     const board = await startBoard(t, webs.map(({ target }) => target), ['--view-key-file', view]);
     await untilSystems(board, (all) => all.every(({ status }) => status === 'active'));
     const notes = [
-      '', `logs on gpu1 to ${path}`, 'does not log', 'no readable entries in /etc/passwd', 'no readable entries in /dev/zero',
+      '', `logs on gpu1 to ${path}`, 'does not log', 'no readable entries in /etc/passwd',
+      'no readable entries in /dev/zero',
     ];
     for (const [id, note] of notes.entries()) {
       const log = await logOf(board, id);

@@ -125,7 +125,7 @@ const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
   ['a program whose control-run was killed, and that was started again', [
     entry('01:00', 'start', { commandLine: ['a'] }), START, entry('01:30', 'command', { id: 'x', command: 'pause' }),
     entry('02:00', 'end', { ended: 'control-run is gone' }), entry('02:01', 'start', { commandLine: ['a'] }),
-  ], ['started: a', 'pause has no outcome', 'control-run is gone', 'started: a']],
+  ], ['started: a', 'pause has no outcome since 01:30:00', 'control-run is gone', 'started: a']],
   ['a program under control-run that ends by itself, or by a signal', [
     entry('01:00', 'start', { commandLine: ['a'] }), START,
     ...command('02:00', 'shutdown', 'itself', { reason: 'exit code 0', value: { ended: 'exit code 0', exitCode: 0 } }, [
@@ -167,7 +167,8 @@ const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
     entry('03:00', 'end'),
     entry('04:00', 'start', { version: '0.17.0' }), entry('04:01', 'command', { id: 'z', command: 'pause', by: 'ana' }),
   ], [
-    'started', 'evaluate {"n":3} by ana (why) has no outcome', 'note has no outcome', 'ended', 'started',
+    'started', 'evaluate {"n":3} by ana (why) has no outcome since 02:00:00', 'note has no outcome since 02:01:00',
+    'ended', 'started',
     'pause by ana has no outcome yet',
   ]],
   ['a run that was killed, and the next one with the same process id', [
@@ -688,11 +689,15 @@ describe('--since', LIMIT, () => {
       ['23:59', '2026-11-22T23:59:00'], ['2026-11-23', '2026-11-23T00:00:00'],
       ['2026-11-20T03:00', '2026-11-20T03:00:00'], ['2026-11-20 03:00:07', '2026-11-20T03:00:07'],
       ['2026-11-23T03:00:00.5Z', '2026-11-23T03:00:00.500Z'], ['2026-11-23T03:00+05:30', '2026-11-22T21:30:00Z'],
-      ['8h', '2026-11-23T01:30:00'], ['90s', '2026-11-23T09:28:30'], ['1.5d', '2026-11-21T21:30:00'],
+      ['3:00:07', '2026-11-23T03:00:07'], ['8h', '2026-11-23T01:30:00'],
+      ['90s', '2026-11-23T09:28:30'], ['1.5d', '2026-11-21T21:30:00'],
     ];
     for (const [text, time] of rows) assert.equal(parsePast('--since', text, now), new Date(time).getTime(), text);
     const form = '--since must be a past time (3:00, 2026-11-23T03:00) or a duration (30m, 8h), got';
-    const wrong = ['', '8', '24:00', '3:60', '3', '2026-02-30', '2026-02-30T03:00Z', '2026-11-23T25:00', '2026-11-23T9:00', '2026-11-23T09:31', 'noon', '-1'];
+    const wrong = [
+      '', '8', '24:00', '3:60', '3', '2026-02-30', '2026-02-30T03:00Z', '2026-11-23T25:00', '2026-11-23T9:00',
+      '2026-11-23T09:31', 'noon', '-1',
+    ];
     for (const text of wrong) assert.throws(() => parsePast('--since', text, now), { message: `${form} '${text}'` });
     assert.throws(() => parsePast('--since', '-1h', now), /^Error: --since must be a number of seconds or a duration/);
   });
