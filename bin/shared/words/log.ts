@@ -1,6 +1,8 @@
 // The log of a system in words. Anybody may have written the file, so every field may have any type and text.
 
-import { clockTime, describeCause, describeCommand, endIn, holdsOf, savedIn } from './describe.ts';
+import {
+  clockTime, describeCause, describeCommand, endIn, holdsOf, savedIn, timeIn, valueIn,
+} from './describe.ts';
 import { excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH } from './text.ts';
 import type { Body } from './describe.ts';
 
@@ -29,6 +31,7 @@ export interface Fold {
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/;
 const PASSING = ['pausing', 'resuming']; // statuses that lead to another one
 const NOBODY = 'somebody'; // what servers call a sender without a name
+const NOISE_MS = 50; // between the times of an entry, which come from two clocks
 const MAX_GIVEN = 200; // characters of arguments
 const MAX_KNOWN = 1000; // outcomes that may be repeated
 
@@ -190,6 +193,15 @@ export class Story {
     if (!this.#known.has(id)) this.#pending.set(id, entry); // otherwise, it is repeated
   }
 
+  /** Whether the status tells all about a pause: who, why, and that it is done. */
+  #isShownBy(entry: Body): boolean {
+    const isPause = entry['command'] === 'pause' && entry['state'] === 'done' && valueIn(entry) === '';
+    if (!this.#isFolded || !isPause || this.status?.status !== 'paused') return false;
+    const by = excerptOf(entry['by']) || NOBODY;
+    const acceptedAt = timeIn(entry, 'at') ?? Infinity;
+    return this.status.time >= acceptedAt - NOISE_MS && holdsOf(this.status.entry).some((hold) => hold['by'] === by);
+  }
+
   #noteOutcome(entry: Body, time: number): Line[] {
     const id = excerptOf(entry['id']);
     this.#pending.delete(id);
@@ -199,7 +211,7 @@ export class Story {
     }
     const text = describeCommand(entry);
     const known = id === '' ? undefined : this.#known.get(id);
-    if (known !== undefined) return []; // it is repeated
+    if (known !== undefined || this.#isShownBy(entry)) return []; // it is repeated
     const texts = ['command', 'by', 'reason', 'state'].map((name) => excerptOf(entry[name]));
     const key = [...texts, excerptOfJson(entry['arguments'])].join('\n');
     const folded = this.#folds.get(key);

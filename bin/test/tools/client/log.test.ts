@@ -74,6 +74,15 @@ const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
     'started', 'paused by ben: leak', 'pause by ben (leak) done in 0.01 s', 'active by ana',
     'resume by ana done in 0.01 s', 'ended',
   ]],
+  ['pauses by two people, of which the first gets no status, and one that has a value', [
+    ...pause('02:00', 'ben', 'leak').map((one) => ({ at: one['time'], ...one })),
+    ...pause('02:01', 'ben', 'leak').slice(-1).map((one) => ({ at: one['time'], ...one })),
+    entry('02:02', 'status', { status: 'paused', by: 'ben', holds: [{ by: 'ben', reason: 'leak' }, { by: 'ana' }] }),
+    ...command('02:02', 'pause', 'ana', { at: entry('02:02', 'x')['time'], value: 'freed' }).slice(-1),
+  ], [
+    'paused by ben: leak', 'pause by ben (leak) done in 0.01 s', 'paused by ben; and by ana',
+    'pause by ana done in 0.01 s: freed',
+  ]],
   ['a system that starts paused', [
     START, entry('00:59:59', 'status', { status: 'paused', by: 'ben', holds: [{ by: 'ben' }] }),
   ], ['started', 'paused by ben']],
