@@ -520,7 +520,7 @@ function createLog(
     write(event?: object, lane?: Journal): void {
       const sources: [event: string, journal: Journal, end: number][] = [
         ['outcome', commands, commands.ends()], ['outcome', own, own.ends()], ['outcome', posted, posted.ends()],
-        ['command', posted, posted.head()], ['status', statuses, statuses.head()],
+        ['command', posted, posted.head()], ['status', statuses, statuses.head()], // as in LOGGED
       ];
       const news: [time: number, fields: object][] = [];
       let lost = Atomics.load(memory, cells.LOST);
@@ -1181,7 +1181,8 @@ export interface WebApiServerOptions<Name extends string = never> {
   maxConnections?: number | undefined;
   /**
    * Path of a file that is created for this user only, for a JSON object per line: commands with their arguments,
-   * outcomes, statuses, starts and ends. If it cannot be opened, the start fails; later errors are warnings.
+   * outcomes, statuses, starts and ends. Above 4 MiB, it is renamed to `….1`. If it cannot be opened, the start fails;
+   * later errors are warnings. Default: none.
    */
   log?: string | undefined;
   /** The saved cause of the first status, or holds of the pause, oldest first. Default: none, and `since` is now. */

@@ -9,7 +9,7 @@ import { EPISODE_STEPS, Learner, MEAN_EPISODES } from './demo/learner.ts';
 import { Progress } from './demo/progress.ts';
 import { baseUrlOf, explainPort, parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from './shared/reach/access.ts';
 import { choosePlace } from './shared/reach/folder.ts';
-import { LOG_OPTIONS, LogFile } from './shared/reach/log.ts';
+import { LOG_OPTIONS, LogFile } from './shared/reach/logfile.ts';
 import { describeOptions, EXIT, parseDuration, parseInteger, parseOptions, run, warn } from './shared/line/options.ts';
 import type { WebApiAddress } from '../control.ts';
 

@@ -3,10 +3,10 @@
 
 import { spawn } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { appendTo } from '../shared/reach/log.ts';
+import { appendTo } from '../shared/reach/logfile.ts';
 import { Cgroup } from './cgroup.ts';
 import { OWN_GROUP, Processes } from './processes.ts';
-import type { LogEntry, LogFile } from '../shared/reach/log.ts';
+import type { LogEntry, LogFile } from '../shared/reach/logfile.ts';
 import type { Keep, Listed } from './processes.ts';
 
 const MARK = 'CONTROL_KEEPER_MARK'; // a variable, because every user can read the arguments of a process

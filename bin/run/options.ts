@@ -7,7 +7,7 @@ import { parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from '../shared/reach/
 import {
   describeOptions, parseDuration, parseInteger, parseOptions, parseText, UsageError,
 } from '../shared/line/options.ts';
-import { LOG_OPTIONS, LogFile } from '../shared/reach/log.ts';
+import { LOG_OPTIONS, LogFile } from '../shared/reach/logfile.ts';
 import { programName } from './name.ts';
 import { StateFile } from './state.ts';
 import type { ServerAccess } from '../shared/reach/access.ts';

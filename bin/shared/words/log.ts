@@ -1,8 +1,6 @@
 // The log of a system in words. Anybody may have written the file, so every field may have any type and text.
 
-import {
-  clockTime, describeCause, describeCommand, endIn, holdsOf, savedIn, timeIn, valueIn,
-} from './describe.ts';
+import { clockTime, describeCause, describeCommand, endIn, holdsOf, savedIn, timeIn, valueIn } from './describe.ts';
 import { excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH } from './text.ts';
 import type { Body } from './describe.ts';
 
@@ -75,7 +73,7 @@ export class Story {
   lastTime: number = 0;
   readonly #isFolded: boolean;
   readonly #pending: Map<string, Body> = new Map(); // commands without an outcome, by id
-  readonly #known: Map<string, Line> = new Map(); // the latest outcomes, by id
+  readonly #known: Set<string> = new Set(); // the ids of the latest outcomes
   readonly #folds: Map<string, Line> = new Map(); // since the latest line that is no outcome
   #hasServer = false; // it has started, and not ended
   #hasProgram = false; // the same for a program under control-run
@@ -193,8 +191,8 @@ export class Story {
     if (!this.#known.has(id)) this.#pending.set(id, entry); // otherwise, it is repeated
   }
 
-  /** Whether the status tells all about a pause: who, why, and that it is done. */
-  #isShownBy(entry: Body): boolean {
+  /** Whether the latest status tells all about a pause: who, why, and that it is done. */
+  #isTold(entry: Body): boolean {
     const isPause = entry['command'] === 'pause' && entry['state'] === 'done' && valueIn(entry) === '';
     if (!this.#isFolded || !isPause || this.status?.status !== 'paused') return false;
     const by = excerptOf(entry['by']) || NOBODY;
@@ -210,14 +208,14 @@ export class Story {
       return [];
     }
     const text = describeCommand(entry);
-    const known = id === '' ? undefined : this.#known.get(id);
-    if (known !== undefined || this.#isShownBy(entry)) return []; // it is repeated
+    const isRepeated = id !== '' && this.#known.has(id);
+    if (isRepeated || this.#isTold(entry)) return [];
     const texts = ['command', 'by', 'reason', 'state'].map((name) => excerptOf(entry[name]));
     const key = [...texts, excerptOfJson(entry['arguments'])].join('\n');
     const folded = this.#folds.get(key);
     const line: Line = folded ?? { time, text, status: '', entry };
-    this.#known.set(id, line);
-    if (this.#known.size > MAX_KNOWN) this.#known.delete(this.#known.keys().next().value as string);
+    this.#known.add(id);
+    if (this.#known.size > MAX_KNOWN) this.#known.delete(this.#known.values().next().value as string);
     if (folded === undefined) {
       if (this.#isFolded) this.#folds.set(key, line);
       return [line];

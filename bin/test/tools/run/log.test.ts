@@ -9,7 +9,7 @@ import {
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { appendTo, networkOf } from '../../../shared/reach/log.ts';
+import { appendTo, networkOf } from '../../../shared/reach/logfile.ts';
 import { getInfo, makeFolder, perform, preload, runProgram, start, startForeign, TOKEN } from '../../helpers.ts';
 import { lacks, NOBODY } from '../../needs.ts';
 import { exitCodeOf, isTidy, IN_PROC, run, shell, startRun, WAIT } from './helpers.ts';

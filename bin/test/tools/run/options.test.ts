@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import { VERSION } from '../../../../control.ts';
 import { parseCommandLine } from '../../../run/options.ts';
 import { UsageError } from '../../../shared/line/options.ts';
-import { LogFile } from '../../../shared/reach/log.ts';
+import { LogFile } from '../../../shared/reach/logfile.ts';
 import { runProgram, start, WRONG_ACCESS } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { asOn } from './helpers.ts';
