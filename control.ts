@@ -1,4 +1,4 @@
-/*! control.ts 0.17.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.18.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve (in a bundle: the whole bundle) */
 //
@@ -25,6 +25,7 @@
 //   POST /api/pause        200 {"result":"ok"}: the command is on the queue; 503 {"error":"…"}: its lane is full
 //        /api/resume, /api/shutdown, /api/save-state: the same; with `Prefer: wait=60`, the outcome of the command
 //        /api/evaluate {"episodes":200}: the same for an own command, which the program declares; 400 {"error":"…"}
+//        /api/answer?id=k3f-q2 {"approved":true}: answers a question of the program; 409 {"error":"…"}: it has ended
 //
 // The file imports Node's built-ins only, and importing it has no side effects. It runs on Node 20.19, 22.12 and newer,
 // Deno and Bun. The host is the controlled program. Wrong arguments throw a TypeError if the type is wrong or an option
@@ -40,7 +41,7 @@ import type { Stats } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 
-/** The version of this file. */ export const VERSION: string = '0.17.0';
+/** The version of this file. */ export const VERSION: string = '0.18.0';
 /** The default host name of servers and clients. */ export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
@@ -53,6 +54,7 @@ const SERVER_OPTIONS = [
   'systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport', 'cause', ...SHARED_OPTIONS,
 ];
 const LAUNCH_OPTIONS = ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS];
+const interruptions: WeakSet<object> = new WeakSet(); // reasons of `signal`, and of questions that a command withdraws
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
 
 // ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
@@ -99,10 +101,11 @@ export interface Parameter {
 }
 
 /** An own command: one that the program declares. The JSON of its arguments has at most 4 KiB. */
-export interface CommandDeclaration<Parameters = Readonly<Record<string, Parameter>>> {
+export interface CommandDeclaration<Declared = Parameters> {
   description?: string | undefined;
-  parameters?: Parameters | undefined;
+  parameters?: Declared | undefined;
 }
+type Parameters = Readonly<Record<string, Parameter>>;
 type Declarations<Name extends string> = Readonly<Record<Name, CommandDeclaration>>;
 
 /**
@@ -116,6 +119,22 @@ export interface CommandRequest<Name extends string = never> {
   by?: string | undefined;
   reason?: string | undefined;
 }
+
+/** Options of `ask()`. */
+export interface AskOptions<Types = Record<string, keyof ValueTypes>> {
+  /** What an answer consists of. Default: `{ approved: { type: 'boolean' } }`, a yes or no. */
+  parameters?: { readonly [Name in keyof Types]: Parameter & { readonly type: Types[Name] } } | undefined;
+  /** Milliseconds after which the question has expired. Default: none. */ timeout?: number | undefined;
+  /** Withdraws the question: the promise rejects with its reason. */ signal?: AbortSignal | undefined;
+}
+
+/** The answer to a question, who gave it (as the client claims), and why. */
+export interface Answer<Types = Record<string, keyof ValueTypes>> extends Pick<CommandRequest, 'by' | 'reason'> {
+  arguments: Values<Types>;
+}
+type ValueTypes = { boolean: boolean; integer: number; number: number; string: string };
+type ValueOf<Type> = Type extends keyof ValueTypes ? ValueTypes[Type] : never;
+type Values<Types> = { [Name in keyof Types as Name]: ValueOf<Types[Name]> };
 
 /** What a command threw, or its value: JSON of up to 4 KiB, else omitted. A string is truncated to 1000 characters. */
 export interface CommandOutcome {
@@ -154,9 +173,9 @@ export interface CommandOutcome {
 /** @param skew Of this thread's clock, in milliseconds: the host's shows more. Neither clock can be set. */
 function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: JournalMemory, skew: number) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
-  const [codeAt, stateAt, lengthAt, resultLengthAt, numberAt, expiresAt] = [0, 1, 2, 3, 4, 5];
-  const [atAt, takenAt, startAt, endAt, wordsPerRecord] = [3, 4, 5, 6, 14]; // of two words; two by the clock
-  const [open, done, failed, omitted] = [0, 1, 2, 3]; // states; omitted: done, but its value has no room
+  const [codeAt, stateAt, lengthAt, resultLengthAt, numberAt, expiresAt, loggedAt] = [0, 1, 2, 3, 4, 5, 14];
+  const [atAt, takenAt, startAt, endAt, wordsPerRecord] = [3, 4, 5, 6, 16]; // of two words; two by the clock
+  const [omitted, open, done, failed] = [0, 1, 2, 3]; // states; omitted: done, but its value has no room
   const words = new Int32Array(memory);
   const times = new Float64Array(memory);
   const texts = Buffer.from(memory);
@@ -171,16 +190,16 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     has(index: number): boolean { return ((journal.head() - index) | 0) < slots; },
     codeOf(index: number): number { return words[journal.find(index) + codeAt] as number; },
     numberOf(index: number): number { return words[journal.find(index) + numberAt] as number; },
-    /** Returns the seconds after which a command has expired, or 0 if it has not. */
+    /** Returns the milliseconds after which a record has expired, or 0 if it has not. */
     expiredAfter(index: number): number {
       const record = journal.find(index);
-      const seconds = words[record + expiresAt] as number;
+      const limit = words[record + expiresAt] as number;
       const age = performance.now() + skew - (times[record / 2 + startAt] as number);
-      return seconds > 0 && age >= 1000 * seconds ? seconds : 0;
+      return limit > 0 && age >= limit ? limit : 0;
     },
     /** Lets a command that waits never expire. */
     keep(index: number): void { words[journal.find(index) + expiresAt] = 0; },
-    isComplete(index: number): boolean { return Atomics.load(words, journal.find(index) + stateAt) !== open; },
+    isComplete(index: number): boolean { return (Atomics.load(words, journal.find(index) + stateAt) & 3) !== open; },
     find(index: number): number { return firstRecord + (index & (slots - 1)) * wordsPerRecord; },
     findRoom(index: number): number { return firstRoom + (index & (slots - 1)) * (textBytes + resultBytes); },
 
@@ -189,7 +208,8 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       const index = journal.head();
       const record = journal.find(index);
       words[record + codeAt] = code;
-      words[record + stateAt] = open;
+      words[record + stateAt] = (number << 2) | open;
+      words[record + resultLengthAt] = 0;
       words[record + lengthAt] = text === '' ? 0 : texts.write(text, journal.findRoom(index), textBytes);
       words[record + numberAt] = number;
       words[record + expiresAt] = expires;
@@ -207,18 +227,25 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     },
 
     /** Adds the outcome of a record: a value as JSON or nothing, an error, or why the value is omitted. */
-    complete(index: number, outcome: 'value' | 'error' | 'valueOmitted', text: string): void {
+    complete(index: number, outcome: Outcome, text: string, number: number = journal.numberOf(index)): boolean {
       const [record, room] = [journal.find(index), journal.findRoom(index) + textBytes];
-      words[record + resultLengthAt] = text === '' ? 0 : texts.write(text, room, resultBytes);
+      if (text !== '') words[record + resultLengthAt] = texts.write(text, room, resultBytes);
       times[record / 2 + endAt] = performance.now() + skew;
-      Atomics.store(words, record + stateAt, { value: done, error: failed, valueOmitted: omitted }[outcome]);
-      Atomics.add(words, endsAt, 1);
+      const [present, state] = [(number << 2) | open, { value: done, error: failed, valueOmitted: omitted }[outcome]];
+      const isOpen = Atomics.compareExchange(words, record + stateAt, present, (number << 2) | state) === present;
+      if (isOpen) Atomics.add(words, endsAt, 1);
+      return isOpen;
     },
+    /** Passes a slot over: that of a question that is open. */
+    skip(): void { Atomics.add(words, headAt, 1); },
+    /** Notes what the log has of a question. */
+    setLogged({ index, word }: { index: number; word: number }): void { words[journal.find(index) + loggedAt] = word; },
 
     read(index: number) {
       const record = journal.find(index);
       const room = journal.findRoom(index);
-      const kind = Atomics.load(words, record + stateAt); // before the outcome
+      const word = Atomics.load(words, record + stateAt); // before the outcome
+      const kind = word & 3;
       const text = texts.toString('utf8', room, room + (words[record + lengthAt] as number));
       const end = room + textBytes + (words[record + resultLengthAt] as number);
       const result = kind === open ? '' : texts.toString('utf8', room + textBytes, end);
@@ -226,6 +253,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       const number = words[record + numberAt] as number;
       const [started, ended] = [times[record / 2 + startAt] as number, times[record / 2 + endAt] as number];
       return {
+        index, word, logged: words[record + loggedAt] as number,
         id: `${idPrefix}${number >>> 0}`,
         code: words[record + codeAt] as number,
         number,
@@ -254,16 +282,20 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
   return journal;
 }
 
+type Outcome = 'value' | 'error' | 'valueOmitted';
 type Journal = ReturnType<typeof openJournal>;
 type JournalRecord = ReturnType<Journal['read']>;
+type Question = JournalRecord & AskedText;
+type LogSource = { questions(): Question[]; askInfo(one: Question): AskInfo; commandInfo(one: JournalRecord): CommandInfo };
+type AskedText = { message: string; parameters: Parameters; timeout?: number | undefined };
 type JournalMemory = ReturnType<typeof allocateJournal>;
-type Journals = [Journal, Journal, Journal, Journal, Journal, Journal]; // two lanes, posted, statuses, …
+type Journals = [Journal, Journal, Journal, Journal, Journal, Journal, Journal]; // two lanes, posted, statuses, …
 
 /** Allocates a journal. With 16 slots more than the queue needs, the latest 16 taken stay readable. */
 function allocateJournal(leastSlots: number, idPrefix: string = '', textBytes: number = 8192) {
   const slots = 2 ** (32 - Math.clz32(leastSlots - 1));
   const resultBytes = 4096; // like textBytes, the room of each record, behind all records: unused ones cost no memory
-  const memory = new SharedArrayBuffer(4 * 32 + slots * (4 * 14 + textBytes + resultBytes));
+  const memory = new SharedArrayBuffer(4 * 32 + slots * (4 * 16 + textBytes + resultBytes));
   return { memory, slots, textBytes, resultBytes, idPrefix };
 }
 
@@ -335,7 +367,7 @@ function linkToHost(
   const maxListed = 16;
   const skew = readOffset() - data.clockOffset; // right unless the clock was set while this thread started
   const journals = data.journals.map((journal) => open(journal, skew)) as Journals;
-  const [commands, own, , statuses, details, declarations] = journals;
+  const [commands, own, posted, statuses, questions, details, declarations] = journals;
   const clockStart = performance.now() - 250 * Atomics.load(memory, cells.CLOCK); // continues that of a dead thread
   let waiting: Connection[] = [];
   let isWatching = false; // the next change of NEWS leads to settle()
@@ -363,6 +395,44 @@ function linkToHost(
       Atomics.store(memory, cells.RESPONDED, commands.head());
       if (commandNames[code] === 'shutdown') Atomics.notify(memory, cells.RESPONDED);
       if (Atomics.load(memory, cells.SLEEPERS) > 0) link.wakeHost();
+    },
+
+    /** Returns the questions that are still there, as commands. One that is due expires, as the host may be busy. */
+    questions(): Question[] {
+      if (questions.head() === 0) return [];
+      for (const { index, number, isComplete } of questions.latest(31)) { // all but the slot at HEAD
+        if (!isComplete && questions.expiredAfter(index) > 0) questions.complete(index, 'error', '', number);
+      }
+      return questions.latest(31).map((record) => {
+        const { json = '', value = '{}', error, isComplete } = record;
+        const { arguments: values, by, reason } = JSON.parse(value);
+        const end = error !== undefined ? 'expired' : isComplete && values === undefined ? 'withdrawn' : undefined;
+        const answer = { json: values && JSON.stringify(values), value: undefined, valueOmitted: undefined, by, reason };
+        return Object.assign(record, JSON.parse(json), answer, { error: end, isTaken: true });
+      }).sort((one, other) => (one.number - other.number) | 0);
+    },
+
+    /** Answers a question, unless it has ended, and wakes the host. */
+    answer({ index, number }: Question, json: string, by: string, reason: string): boolean {
+      const answer = JSON.stringify({ arguments: JSON.parse(json), by: by || undefined, reason: reason || undefined });
+      if (!questions.complete(index, 'value', answer, number)) return false;
+      link.log?.write();
+      link.wakeHost();
+      link.settle();
+      return true;
+    },
+
+    /** Returns the `pause` or `shutdown` that waits and withdraws all questions, if any. */
+    waitingStop(): string | undefined {
+      const isActive = statusNames[link.statusIndex()] === 'active';
+      for (const lane of [posted, commands]) {
+        for (let index = lane.tail(); index !== lane.head(); index = (index + 1) | 0) {
+          const command = commandNames[lane.codeOf(index)];
+          const isStop = command === 'shutdown' || (command === 'pause' && isActive);
+          if (isStop && lane.expiredAfter(index) === 0) return command;
+        }
+      }
+      return undefined;
     },
 
     isComplete({ lane, awaited }: Connection): boolean { return lane.isComplete(awaited); },
@@ -446,15 +516,18 @@ function linkToHost(
     age(): number { return (link.advanceClock() - Atomics.load(memory, cells.SAMPLED)) | 0; },
     /** To be read before info(): the host counts a change after it, so the tag may be older, but never newer. */
     infoTag(): string {
-      const changes = journals.slice(0, 4).reduce((sum, journal) => sum + journal.changes(), 0);
+      const changes = journals.slice(0, 5).reduce((sum, journal) => sum + journal.changes(), 0);
       return `"${idPrefix}-${(changes + declarations.head()) >>> 0}${link.log?.error === undefined ? '' : '-lost'}"`;
     },
 
     info(): object {
       const [status] = statuses.latest(1) as [JournalRecord];
-      const records = journals.slice(0, 3).flatMap((journal) => {
+      const asked = link.questions();
+      const taken = journals.slice(0, 3).flatMap((journal) => {
         return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from what runs on
-      }).sort((one, other) => (one.number - other.number) | 0);
+      });
+      const records = [...taken, ...asked.filter((one) => one.isComplete)];
+      records.sort((one, other) => (one.number - other.number) | 0);
       const blocking = [records.find((one) => one.isTaken && !one.isComplete), records.find((one) => !one.isTaken)];
       const listed = records.filter((one, index) => blocking.includes(one) || index >= records.length - maxListed);
       return Object.assign({}, data.about, {
@@ -464,22 +537,28 @@ function linkToHost(
         heardAt: new Date(Date.now() - 250 * link.age()).toISOString(),
         detail: JSON.parse(details.latest(1)[0]?.text ?? 'null'),
         accepts: link.accepts(),
+        asks: asked.filter((one) => !one.isComplete).map(link.askInfo),
         commands: listed.map(link.commandInfo),
         log: link.log === null ? undefined : { path: data.log, error: link.log.error },
       });
     },
-    commandInfo(record: JournalRecord): CommandInfo {
-      const { id, code, name = '', json, at, takenAt, seconds, isTaken, isComplete, error } = record;
+    askInfo({ id, message, parameters, at, timeout }: Question): AskInfo {
+      const expiresAt = timeout === undefined ? undefined : new Date(at + timeout).toISOString();
+      return { id, message, parameters, at: new Date(at).toISOString(), expiresAt };
+    },
+    commandInfo(record: JournalRecord & Partial<AskedText>): CommandInfo {
+      const { id, code, name = '', message, json, at, takenAt, seconds, isTaken, isComplete, error } = record;
       const { value, valueOmitted } = record;
       const state = !isTaken ? 'waiting' : !isComplete ? 'running' : error === undefined ? 'done' : 'failed';
       return {
-        id, command: commandNames[code] ?? name, arguments: json && json.length <= 200 ? JSON.parse(json) : undefined,
+        id, command: commandNames[code] ?? name, message,
+        arguments: json && (message !== undefined || json.length <= 200) ? JSON.parse(json) : undefined,
         at: new Date(at).toISOString(), takenAt: state === 'running' ? new Date(takenAt).toISOString() : undefined,
         state, value: value && JSON.parse(value), valueOmitted, error, seconds, by: record.by, reason: record.reason,
       };
     },
   };
-  if (data.log !== undefined) link.log = create(data, journals, () => readOffset() - skew, link.commandInfo, report);
+  if (data.log !== undefined) link.log = create(data, journals, () => readOffset() - skew, link, report);
   return link;
 }
 
@@ -491,8 +570,7 @@ function linkToHost(
 
 function createLog(
   { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames }: ThreadData,
-  [commands, own, posted, statuses]: Journals, readOffset: () => number, infoOf: (record: JournalRecord) => CommandInfo,
-  report: Report,
+  [commands, own, posted, statuses, questions]: Journals, readOffset: () => number, link: LogSource, report: Report,
 ) {
   const fs = process.getBuiltinModule('node:fs');
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
@@ -507,7 +585,7 @@ function createLog(
     },
 
     fieldsOf(event: string, record: JournalRecord): object {
-      if (event === 'outcome') return Object.assign({ event }, infoOf(record));
+      if (event === 'outcome' || event === 'answer') return Object.assign({ event }, link.commandInfo(record));
       const { id, code, by, reason, name = '', json } = record;
       const command = commandNames[code] ?? name;
       if (event === 'command') return { event, id, command, arguments: json && JSON.parse(json), by, reason };
@@ -531,6 +609,11 @@ function createLog(
           else news.push([kind === 'outcome' ? record.ended : record.started, log.fieldsOf(kind, record)]);
         }
       });
+      const asked = link.questions().filter((one) => one.logged !== one.word);
+      for (const one of asked) {
+        if (one.logged >> 2 !== one.word >> 2) news.push([one.started, Object.assign({ event: 'ask' }, link.askInfo(one))]);
+        if (one.isComplete) news.push([one.ended, log.fieldsOf('answer', one)]);
+      }
       const command = lane?.read(lane.head());
       if (command !== undefined) news.push([command.started, log.fieldsOf('command', command)]);
       news.sort(([one], [other]) => one - other);
@@ -548,6 +631,7 @@ function createLog(
       const left = lines.filter((line) => (written -= Buffer.byteLength(line)) < 0).length;
       Atomics.store(memory, cells.LOST, left === lines.length && lost > 0 ? lost + left - 1 : left);
       sources.forEach(([, , end], source) => Atomics.store(memory, cells.LOGGED + source, end));
+      asked.forEach(questions.setLogged);
     },
 
     /** Returns how many bytes are written. Nothing stays open: anybody may rename or truncate the file. */
@@ -690,7 +774,7 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
 // ───── Arguments of own commands ─────────────────────────────────────────────────────────────────────────────────
 
 /** Checks values, and returns them with the defaults, in the order of the parameters. Errors begin with the path. */
-function validate(path: string, values: Record<string, unknown>, parameters: Readonly<Record<string, Parameter>>) {
+function validate(path: string, values: Record<string, unknown>, parameters: Parameters) {
   if (Object(values) !== values || Array.isArray(values)) throw new TypeError(`${path}a JSON object is required`);
   const known = Object.keys(parameters).join(', ');
   const unknown = Object.keys(values).find((name) => !Object.keys(parameters).includes(name));
@@ -764,7 +848,6 @@ function serve(
   const getOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'GET, HEAD');
   const postOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'POST');
   const internalError = prepare(500, { error: 'Internal server error' });
-  const tooLarge = prepare(413, { error: `The arguments exceed ${maxArguments} bytes` });
   const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
   const listeners: Server[] = []; // two for localhost, one for a Unix socket
   const connections: Map<Socket, Connection> = new Map();
@@ -859,6 +942,7 @@ function serve(
         return link.whenSampled(connection, server.onSampled);
       }
       const name = path.startsWith('/api/') ? path.slice(5) : '';
+      if (name === 'answer') return method === 'POST' ? server.answer(connection) : server.send(connection, postOnly);
       const code = commandNames.indexOf(name as ControlCommand);
       const declared = code === -1 ? new Map(Object.entries(link.accepts())) : null;
       const declaration = declared?.get(name);
@@ -872,19 +956,48 @@ function serve(
       else server.enqueueDeclared(connection, name, declaration);
     },
 
-    /** Puts an own command on the queue, unless its arguments are wrong. */
-    enqueueDeclared(connection: Connection, name: string, { parameters = {} }: CommandDeclaration): void {
-      if (connection.body.length > maxArguments) return server.send(connection, tooLarge);
-      let json: string;
+    /** Returns the arguments as JSON, with the defaults, or an error response. */
+    readArguments({ body }: Connection, name: string, parameters: Parameters, most: number): string | PreparedResponse {
+      const tooLarge = prepare(413, { error: `The arguments exceed ${most} bytes` });
+      if (body.length > most) return tooLarge;
       try {
-        const text = new TextDecoder('utf-8', { fatal: true }).decode(connection.body) || '{}';
-        json = JSON.stringify(check('', JSON.parse(text), parameters));
+        const text = new TextDecoder('utf-8', { fatal: true }).decode(body) || '{}';
+        const json = JSON.stringify(check('', JSON.parse(text), parameters));
+        return Buffer.byteLength(json) > most ? tooLarge : json;
       } catch (error) {
         const { message, parameter } = error as Error & { parameter?: string };
-        return server.send(connection, prepare(400, { error: `${name}: ${message}`, parameter }));
+        return prepare(400, { error: `${name}: ${message}`, parameter });
       }
-      if (Buffer.byteLength(json) > maxArguments) return server.send(connection, tooLarge); // with the defaults
-      server.enqueue(connection, commandNames.length, json === '{}' ? [name] : [name, json]);
+    },
+
+    /** Answers a question. This does not use the queue: a program that waits for an answer takes no commands. */
+    answer(connection: Connection): void {
+      const given = new URLSearchParams(connection.head.query);
+      const [id = '', by = '', reason = ''] = ['id', 'by', 'reason'].map((name) => tidyText(given.get(name) ?? ''));
+      const asked = link.questions();
+      const question = asked.find((one) => one.id === id);
+      if (question === undefined) {
+        const ids = asked.filter((one) => !one.isComplete).map((one) => one.id);
+        const error = `There is no question ${id || 'without an id'}: open are ${ids.join(', ') || 'none'}`;
+        return server.send(connection, prepare(404, { error }));
+      }
+      const stop = link.waitingStop();
+      if (question.isComplete || stop !== undefined) {
+        const end = question.error === undefined ? `${question.by ?? 'somebody'} has answered ${id}`
+          : `${id} ${question.error === 'expired' ? 'has' : 'was'} ${question.error}`;
+        return server.send(connection, prepare(409, { error: question.isComplete ? end : `a ${stop} waits` }));
+      }
+      const json = server.readArguments(connection, 'answer', question.parameters, 2048);
+      if (typeof json !== 'string') server.send(connection, json);
+      else if (link.answer(question, json, by, reason)) server.send(connection, ok);
+      else server.answer(connection); // it has just ended
+    },
+
+    /** Puts an own command on the queue, unless its arguments are wrong. */
+    enqueueDeclared(connection: Connection, name: string, { parameters = {} }: CommandDeclaration): void {
+      const json = server.readArguments(connection, name, parameters, maxArguments);
+      if (typeof json !== 'string') server.send(connection, json);
+      else server.enqueue(connection, commandNames.length, json === '{}' ? [name] : [name, json]);
     },
     enqueue(connection: Connection, code: number, declared: readonly string[] = []): void {
       let text = '';
@@ -893,8 +1006,8 @@ function serve(
       if (query !== '' || declared.length > 0) { // most commands have neither, which saves a tenth of a POST
         const given = new URLSearchParams(query);
         const [by, reason, seconds = null, mine] = ['by', 'reason', 'expires', 'mine'].map((name) => given.get(name));
-        expires = Number(seconds ?? 0);
-        const isInteger = seconds === null || (/^[1-9]\d{0,4}$/.test(seconds) && expires <= 86_400);
+        expires = 1000 * Number(seconds ?? 0);
+        const isInteger = seconds === null || (/^[1-9]\d{0,4}$/.test(seconds) && expires <= 86_400_000);
         if (!isInteger || !/^(true|false)$/.test(mine ?? 'false')) {
           const form = isInteger ? 'mine must be true or false' : 'expires must be an integer from 1 to 86400';
           const error = `${form}, got ${JSON.stringify(tidyText((isInteger ? mine : seconds) ?? ''))}`;
@@ -1189,8 +1302,12 @@ export interface WebApiServerOptions<Name extends string = never> {
   cause?: StatusCause | readonly StatusCause[] | undefined;
 }
 
-/** A command in the list of `/api/info`: `at` is when it was accepted, `seconds` the time from then to its outcome. */
+/**
+ * A command in the list of `/api/info`: `at` is when it was accepted, `seconds` the time from then to its outcome. A
+ * question that has ended is the command `answer`: done, or failed with the error `expired` or `withdrawn`.
+ */
 export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
+  message?: string | undefined; // of a question
   arguments?: Record<string, unknown> | undefined; // if their JSON has at most 200 characters
   at: string;
   takenAt?: string | undefined; // while it runs
@@ -1199,6 +1316,15 @@ export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
   valueOmitted?: string | undefined; // why `value` is missing
   error?: string | undefined;
   seconds?: number | undefined;
+}
+
+/** An open question in `/api/info`, to be answered by `POST /api/answer` with its id. Times are in ISO 8601. */
+export interface AskInfo {
+  id: string;
+  message: string;
+  parameters: Parameters;
+  at: string;
+  expiresAt?: string | undefined;
 }
 
 /**
@@ -1217,6 +1343,7 @@ export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   heardAt: string; // when the program last looked for commands or had a turn, to a quarter of a second
   detail: unknown; // what `describe()` returned
   accepts?: Record<string, CommandDeclaration> | undefined; // own commands; from version 0.9 on
+  asks?: AskInfo[] | undefined; // the open questions, oldest first; from version 0.18 on
   commands: CommandInfo[]; // the latest 16, oldest first; before them what runs, and what has waited longest
   holds?: StatusCause[] | undefined; // who wants the pause, oldest first; from version 0.16 on
   log?: { path: string; error?: string | undefined } | undefined; // from version 0.17 on
@@ -1266,6 +1393,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
     idPrefix, journals: [
       ...['-', '-', '-i'].map((mark) => allocateJournal(maxQueueSize + 16, idPrefix + mark)),
       allocateJournal(128, '', 32_768), // statuses come in bursts, with 16 holds: at most 28 KiB
+      allocateJournal(32, `${idPrefix}-q`), // half of the slots is for questions that have ended
       allocateJournal(16), allocateJournal(16),
     ],
     clockOffset: 0, // of the host, when the thread starts
@@ -1308,6 +1436,8 @@ export class WebApiServer<Name extends string = never> {
   readonly #statuses: Journal;
   readonly #details: Journal;
   readonly #declarations: Journal;
+  readonly #questions: Journal;
+  readonly #asked: Set<(end?: Outcome, reason?: unknown) => void> = new Set(); // settle open questions
   #state: 'idle' | 'starting' | 'running' | 'closed' = 'idle';
   #worker: Worker | null = null;
   #closed: Promise<void> | null = null;
@@ -1330,7 +1460,8 @@ export class WebApiServer<Name extends string = never> {
     this.#memory = this.#data.memory;
     this.#published = this.#data.first;
     const journals = this.#data.journals.map((memory) => openJournal(memory, 0)) as Journals;
-    [this.#commands, this.#own, this.#posted, this.#statuses, this.#details, this.#declarations] = journals;
+    [this.#commands, this.#own, this.#posted, this.#statuses, this.#questions] = journals;
+    [, , , , , this.#details, this.#declarations] = journals;
     this.#declarations.append(0, Date.now(), checkCommands(options.commands === undefined ? {} : options.commands));
   }
 
@@ -1412,6 +1543,7 @@ export class WebApiServer<Name extends string = never> {
   receiveCommand(): ControlCommand | Name {
     this.#publish(); // while the previous command is known to be the cause of a new status
     this.#complete({});
+    this.#interruptStep();
     const { journal } = this.#look() ?? {};
     if (journal === undefined) throw new EmptyError('The command queue is empty');
     this.#taken = this.#running = { journal, index: journal.take(), before: this.#published };
@@ -1483,6 +1615,60 @@ export class WebApiServer<Name extends string = never> {
     if (this.#interrupt?.signal.aborted !== false) this.#interrupt = new AbortController();
     this.#interruptStep();
     return this.#interrupt.signal;
+  }
+
+  /**
+   * Asks whoever controls the program; the first answer counts. The message is shown on one line. The promise need not
+   * be handled. It keeps the process alive until the question ends: it rejects with a TimeoutError if that expires, and
+   * with an AbortError if it is withdrawn, which the server does for a `pause` or `shutdown` as `signal` aborts, for a
+   * `save-state`, and when it closes.
+   *
+   * @throws {Error} If sixteen questions are open, or the server is not running.
+   */
+  ask<const Types = { approved: 'boolean' }>(message: string, options: AskOptions<Types> = {}): Promise<Answer<Types>> {
+    checkOptions('ask', options, ['parameters', 'timeout', 'signal']);
+    const { parameters = { approved: { type: 'boolean' } }, timeout, signal } = options;
+    const asked = checkQuestion(message, parameters);
+    if (timeout !== undefined) checkTimeout(timeout);
+    if (this.#state !== 'running' && this.#state !== 'starting') throw new Error('Cannot ask: the server is not running');
+    for (const settle of this.#asked) settle(); // before the slot of an answer is reused
+    if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
+    const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
+    const questions = this.#questions;
+    const index = questions.append(COMMANDS.length, Date.now(), `\n\nanswer\n${JSON.stringify({ ...asked, timeout })}`, number, timeout);
+    while (!questions.isComplete(questions.head())) questions.skip();
+    const answer = new Promise<Answer<Types>>((resolve, reject) => {
+      const settle = (end?: Outcome, reason?: unknown): void => {
+        if (end !== undefined) questions.complete(index, end, '');
+        if (!questions.isComplete(index)) return;
+        const { value, error } = questions.read(index);
+        this.#asked.delete(settle);
+        Atomics.sub(this.#memory, CELL.SLEEPERS, 1);
+        clearTimeout(timer);
+        signal?.removeEventListener('abort', abort);
+        this.#wakeThread();
+        if (value !== undefined) resolve(JSON.parse(value));
+        else reject(error === undefined ? reason : new DOMException(`expired: ${asked.message}`, 'TimeoutError'));
+      };
+      const abort = (): void => settle('valueOmitted', signal?.reason);
+      // Without a timeout, the timer only keeps the process alive.
+      const timer = timeout === undefined ? setInterval(() => {}, 2 ** 30) : setTimeout(settle, timeout, 'error');
+      signal?.addEventListener('abort', abort);
+      this.#asked.add(settle);
+      Atomics.add(this.#memory, CELL.SLEEPERS, 1);
+      if (signal?.aborted === true) abort();
+    });
+    answer.catch(() => {});
+    this.#wakeThread();
+    this.#interruptStep();
+    return answer;
+  }
+
+  /** Withdraws all open questions, as at the end of a step. Default reason: an AbortError. */
+  withdraw(reason?: unknown): void {
+    for (const settle of this.#asked) {
+      settle('valueOmitted', reason ?? new DOMException('The question was withdrawn', 'AbortError'));
+    }
   }
 
   /** Completes the command taken last, and reports its outcome. A no-op if it is completed. */
@@ -1598,7 +1784,7 @@ export class WebApiServer<Name extends string = never> {
     const { holds } = this.#published;
     const left = expiredAfter > 0 ? holds : holds.filter((hold) => hold.by !== by);
     if (left.length < holds.length) this.#setHolds(left);
-    if (expiredAfter > 0) journal.complete(index, 'error', `expired after ${expiredAfter} s`);
+    if (expiredAfter > 0) journal.complete(index, 'error', `expired after ${expiredAfter / 1000} s`);
     else journal.complete(index, 'value', JSON.stringify({ released: left.length < holds.length }));
     this.#wakeThread();
   }
@@ -1618,14 +1804,19 @@ export class WebApiServer<Name extends string = never> {
     return undefined;
   }
 
-  /** Aborts `signal` if a waiting command ends the present work. That command then no longer expires. */
+  /** Aborts `signal` if a waiting command ends the present work, and withdraws the questions. That no longer expires. */
   #interruptStep(): void {
-    if (this.#interrupt?.signal.aborted !== false) return;
-    const place = this.#find(STATUSES[this.#published.code] === ACTIVE ? ['pause', 'shutdown'] : ['shutdown']);
+    const isAborted = this.#interrupt?.signal.aborted !== false;
+    if (isAborted && this.#asked.size === 0) return;
+    const stops: ControlCommand[] = STATUSES[this.#published.code] === ACTIVE ? ['pause', 'shutdown'] : ['shutdown'];
+    const place = this.#find(stops) ?? (this.#asked.size > 0 ? this.#find(['save-state']) : undefined);
     if (place === undefined) return;
     place.journal.keep(place.index);
     const command = COMMANDS[place.journal.codeOf(place.index)];
-    this.#interrupt.abort(new DOMException(`Interrupted by ${command}`, 'AbortError'));
+    const reason = new DOMException(`Interrupted by ${command}`, 'AbortError');
+    interruptions.add(reason);
+    if (command !== 'save-state') this.#interrupt?.abort(reason);
+    this.withdraw(reason);
   }
 
   #onCommand(): void {
@@ -1719,6 +1910,7 @@ export class WebApiServer<Name extends string = never> {
     Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
     // While a command runs, too: a sleeper may have taken it before SEQUENCE counted it.
     if (this.#running !== null || this.#look() !== null) this.#onCommand();
+    for (const settle of this.#asked) settle();
     setImmediate(() => { // after nextCommand() has taken a command
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
       const requested = Atomics.load(this.#memory, CELL.REQUESTED);
@@ -1749,6 +1941,7 @@ export class WebApiServer<Name extends string = never> {
         Atomics.store(this.#memory, CELL.NOTIFIED, 0);
         Atomics.add(this.#memory, CELL.SEQUENCE, 1);
         this.#onCommand();
+        for (const settle of this.#asked) settle();
         if (this.#state === 'closed') resolve();
         else if (this.#state === 'starting') reject(failure);
         else this.#restartLater(failure);
@@ -1811,6 +2004,7 @@ export class WebApiServer<Name extends string = never> {
   async #stopThread(): Promise<void> {
     this.report({});
     this.#state = 'closed';
+    this.withdraw(new Error('The server is closed'));
     clearTimeout(this.#restartTimer);
     const worker = this.#worker;
     if (worker !== null) {
@@ -1850,7 +2044,8 @@ export type WebApiReply =
 
 /** Options of `request()`. */
 export interface RequestOptions {
-  /** Arguments of an own command. */ arguments?: object | undefined;
+  /** Arguments of an own command, or of an answer. */ arguments?: object | undefined;
+  /** The id of the question, for `answer`. */ id?: string | undefined;
   /** 1 to 300 seconds: until the command is done, or something is newer than `tag`. */ wait?: number | undefined;
   /** Who sends the command: `ana@laptop`. Truncated to 200 characters. */ by?: string | undefined;
   /** Why. Truncated to 200 characters. */ reason?: string | undefined;
@@ -1926,7 +2121,7 @@ export class WebApiClient {
   /** Requests `status`, `info` or a command, and resolves with the outcome. `wait` extends the time limit. */
   async request(endpoint: string, options: RequestOptions = {}): Promise<WebApiReply> {
     check('endpoint', endpoint, 'string', 'status, info or the name of a command', COMMAND_NAME.test(endpoint));
-    checkOptions('request', options, ['wait', 'by', 'reason', 'expires', 'mine', 'arguments', 'tag', 'signal']);
+    checkOptions('request', options, ['wait', 'by', 'reason', 'expires', 'mine', 'arguments', 'id', 'tag', 'signal']);
     const { wait, expires, mine, signal } = options;
     const json = JSON.stringify(options.arguments);
     if (json !== undefined) check('arguments', options.arguments, 'object', 'an object');
@@ -2006,12 +2201,13 @@ export class WebApiClient {
   close(): void { for (const cancel of this.#cancels) cancel(); }
 
   async #exchange(endpoint: string, options: RequestOptions, json: string, signal: AbortSignal, onSent: () => void) {
-    const { wait, by, reason, expires, mine, tag } = options;
+    const { wait, by, reason, expires, mine, id, tag } = options;
     signal.throwIfAborted();
     if (this.#target.socketPath !== undefined) checkTrusted(this.#target.socketPath); // keeps the token from others
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
     const method = endpoint === 'status' || endpoint === 'info' ? 'GET' : 'POST';
     const query = new URLSearchParams();
+    if (id) query.set('id', id);
     if (by) query.set('by', tidy(by));
     if (reason) query.set('reason', tidy(reason));
     if (expires !== undefined) query.set('expires', String(expires));
@@ -2030,7 +2226,7 @@ export class WebApiClient {
     let text = '';
     for await (const chunk of response.setEncoding('utf8')) {
       text += chunk;
-      if (text.length > 131_072) throw new Error('the response exceeds 131072 characters'); // above any /api/info
+      if (text.length > 262_144) throw new Error('the response exceeds 262144 characters'); // above any /api/info
     }
     const { statusCode = 0, headers: { etag } } = response;
     let body: Record<string, unknown> = {};
@@ -2063,12 +2259,8 @@ function placeOf({ host, port, socketPath = '' }: Pick<ThreadData, 'host' | 'por
 export interface SystemCommand<Types> extends CommandDeclaration<{
   readonly [Name in keyof Types]: Parameter & { readonly type: Types[Name] };
 }> {
-  run(
-    values: { [Name in keyof Types as Name]: ValueOf<Types[Name]> }, request: CommandRequest<string>, control: Control,
-  ): unknown;
+  run(values: Values<Types>, request: CommandRequest<string>, control: Control): unknown;
 }
-type ValueOf<Type> = Type extends keyof ValueTypes ? ValueTypes[Type] : never;
-type ValueTypes = { boolean: boolean; integer: number; number: number; string: string };
 
 /**
  * The system that `launch()` runs. Every method except `describe` may be synchronous or return a promise. A client that
@@ -2094,7 +2286,7 @@ export interface System<Commands = Record<string, Record<string, keyof ValueType
  * Posts commands, which take effect after the step. A long step may end early if `hasCommands()`, or when `signal`
  * aborts; it should catch what is thrown then: a step that fails ends the launch.
  */
-export interface Control extends Pick<WebApiServer, 'hasCommands' | 'holds' | 'signal'> {
+export interface Control extends Pick<WebApiServer, 'hasCommands' | 'holds' | 'signal' | 'ask'> {
   pause(reason?: string): boolean;
   save(reason?: string): boolean;
   shutdown(reason?: string): boolean;
@@ -2161,6 +2353,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     hasCommands: () => server.hasCommands(),
     get holds() { return server.holds; },
     get signal() { return server.signal; },
+    ask: (message, options) => server.ask(message, options),
   };
   const setStatus = (next: SystemStatus): void => {
     status = next;
@@ -2251,9 +2444,14 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
       else if (endSignal !== null) server.post('shutdown', { reason: endSignal }); // the queue was full before
       else if (status === PAUSED) await execute(await server.nextCommand());
       else {
-        const result = system.step(control);
-        if (isPromise(result)) await result;
+        try {
+          const result = system.step(control);
+          if (isPromise(result)) await result;
+        } catch (error) {
+          if (!interruptions.has(Object(error)) && !interruptions.has(Object(Object(error).cause))) throw error;
+        }
       }
+      server.withdraw(); // what the step or the command has left open
       if (clock.now() < turnEndsAt) continue;
       await nextTurn(); // the rest of this turn, which may be past the check for signals
       await nextTurn(); // a complete turn
@@ -2337,37 +2535,52 @@ function checkToken(token: unknown): void {
   if (token.length < 16 || token.length > 1024) throw new RangeError(`${message} ${token.length}`);
 }
 
+/** Checks a question, and returns its message on one line, and a copy of its parameters. */
+function checkQuestion(message: string, parameters: object): AskedText {
+  check('message', message, 'string', 'a text of 1 to 1000 characters', /\S/.test(message) && message.length <= 1000);
+  const json = JSON.stringify({ message: tidy(message.replace(/\s+/g, ' ').trim(), 1000), parameters });
+  const asked: AskedText = JSON.parse(json);
+  checkParameters('ask', asked.parameters);
+  checkInteger('the size of the question as JSON', Buffer.byteLength(json), 0, 4096);
+  return asked;
+}
+
 /** Checks declarations of commands, and returns their JSON. */
 function checkCommands(commands: object): string {
   check('commands', commands, 'object', 'an object');
   const json = JSON.stringify(commands); // leaves functions out
-  const description: Parameter = { type: 'string', default: '' };
-  const type: Parameter = { type: 'string', enum: ['boolean', 'integer', 'number', 'string'] };
-  const minimum: Parameter = { type: 'number', default: 0 };
-  const maxLength: Parameter = { type: 'integer', minimum: 0, default: 0 };
   for (const [name, declaration] of Object.entries<CommandDeclaration>(JSON.parse(json))) {
-    const isFree = COMMAND_NAME.test(name) && ![...COMMANDS, 'status', 'info'].includes(name);
+    const isFree = COMMAND_NAME.test(name) && ![...COMMANDS, 'status', 'info', 'answer'].includes(name);
     check('the name of a command', name, 'string', 'a letter and up to 31 of a–z, 0–9 and -, not in use', isFree);
     checkOptions(name, declaration, ['description', 'parameters']);
     const { parameters = {}, ...words } = declaration;
-    validate(`${name}.`, words, { description });
-    check(`${name}.parameters`, parameters, 'object', 'an object');
-    for (const [word, parameter] of Object.entries(parameters)) {
-      const path = `${name}.${word}.`;
-      const { default: preset, enum: choices = [], ...others } = Object(parameter) as Parameter;
-      const maximum: Parameter = { ...minimum, minimum: others.minimum, default: others.minimum ?? 0 };
-      const limits: object = others.type === 'string' ? { maxLength } : { minimum, maximum };
-      const isName = /^[A-Za-z]\w{0,31}$/.test(word);
-      check('the name of a parameter', word, 'string', 'a letter and up to 31 letters, digits and _', isName);
-      validate(path, others, { type, description, ...limits });
-      check(`${path}enum`, choices, 'object', 'a list', Array.isArray(choices) && parameter.enum?.length !== 0);
-      for (const choice of choices) validate(path, { enum: choice }, { enum: others });
-      if (preset !== undefined) validate(path, { default: preset }, { default: parameter });
-    }
+    validate(`${name}.`, words, { description: { type: 'string', default: '' } });
+    checkParameters(name, parameters);
   }
   checkInteger('the number of commands', Object.keys(commands).length, 0, 32);
   checkInteger('the size of the commands as JSON', Buffer.byteLength(json), 0, 8192);
   return json;
+}
+
+/** Checks the parameters of a command or a question. */
+function checkParameters(owner: string, parameters: Parameters): void {
+  check(`${owner}.parameters`, parameters, 'object', 'an object');
+  const description: Parameter = { type: 'string', default: '' };
+  const type: Parameter = { type: 'string', enum: ['boolean', 'integer', 'number', 'string'] };
+  const minimum: Parameter = { type: 'number', default: 0 };
+  const maxLength: Parameter = { type: 'integer', minimum: 0, default: 0 };
+  for (const [word, parameter] of Object.entries(parameters)) {
+    const path = `${owner}.${word}.`;
+    const { default: preset, enum: choices = [], ...others } = Object(parameter) as Parameter;
+    const maximum: Parameter = { ...minimum, minimum: others.minimum, default: others.minimum ?? 0 };
+    const limits: object = others.type === 'string' ? { maxLength } : { minimum, maximum };
+    const isName = /^[A-Za-z]\w{0,31}$/.test(word);
+    check('the name of a parameter', word, 'string', 'a letter and up to 31 letters, digits and _', isName);
+    validate(path, others, { type, description, ...limits });
+    check(`${path}enum`, choices, 'object', 'a list', Array.isArray(choices) && parameter.enum?.length !== 0);
+    for (const choice of choices) validate(path, { enum: choice }, { enum: others });
+    if (preset !== undefined) validate(path, { default: preset }, { default: parameter });
+  }
 }
 
 /** Rejects unknown options: a misspelt one would leave the default in force. */
