@@ -84,6 +84,7 @@ const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStat
 const STATUSES: readonly SystemStatus[] = [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]; // of a server
 const STATUS_NAMES: readonly string[] = STATUSES.map((status) => status.statusName);
 const COMMANDS = ['pause', 'resume', 'shutdown', 'save-state'] as const; // shared memory holds indexes
+const RESERVED: readonly string[] = [...COMMANDS, 'status', 'info', 'answer']; // no names for own commands
 const COMMAND_NAME = /^[a-z][a-z0-9-]{0,31}$/;
 
 /** A command to the host. One for the current status, such as `pause` while paused, should be a no-op. */
@@ -286,7 +287,7 @@ type Outcome = 'value' | 'error' | 'valueOmitted';
 type Journal = ReturnType<typeof openJournal>;
 type JournalRecord = ReturnType<Journal['read']>;
 type Question = JournalRecord & AskedText;
-type LogSource = { questions(): Question[]; askInfo(one: Question): AskInfo; commandInfo(one: JournalRecord): CommandInfo };
+type Infos = { askInfo(one: Question): AskInfo; commandInfo(record: JournalRecord): CommandInfo };
 type AskedText = { message: string; parameters: Parameters; timeout?: number | undefined };
 type JournalMemory = ReturnType<typeof allocateJournal>;
 type Journals = [Journal, Journal, Journal, Journal, Journal, Journal, Journal]; // two lanes, posted, statuses, …
@@ -404,17 +405,16 @@ function linkToHost(
         if (!isComplete && questions.expiredAfter(index) > 0) questions.complete(index, 'error', '', number);
       }
       return questions.latest(31).map((record) => {
-        const { json = '', value = '{}', error, isComplete } = record;
-        const { arguments: values, by, reason } = JSON.parse(value);
-        const end = error !== undefined ? 'expired' : isComplete && values === undefined ? 'withdrawn' : undefined;
-        const answer = { json: values && JSON.stringify(values), value: undefined, valueOmitted: undefined, by, reason };
-        return Object.assign(record, JSON.parse(json), answer, { error: end, isTaken: true });
+        const { json = '', value = '{}', error, valueOmitted } = record;
+        const end = error !== undefined ? 'expired' : valueOmitted !== undefined ? 'withdrawn' : undefined;
+        const own = { isTaken: true, error: end, json: undefined, value: undefined, valueOmitted: undefined };
+        return Object.assign(record, own, JSON.parse(json), JSON.parse(value));
       }).sort((one, other) => (one.number - other.number) | 0);
     },
 
     /** Answers a question, unless it has ended, and wakes the host. */
     answer({ index, number }: Question, json: string, by: string, reason: string): boolean {
-      const answer = JSON.stringify({ arguments: JSON.parse(json), by: by || undefined, reason: reason || undefined });
+      const answer = JSON.stringify({ json, by: by || undefined, reason: reason || undefined });
       if (!questions.complete(index, 'value', answer, number)) return false;
       link.log?.write();
       link.wakeHost();
@@ -422,17 +422,12 @@ function linkToHost(
       return true;
     },
 
-    /** Returns the `pause` or `shutdown` that waits and withdraws all questions, if any. */
+    /** Returns the command that waits and is about to withdraw the questions. An answer may still precede a save. */
     waitingStop(): string | undefined {
-      const isActive = statusNames[link.statusIndex()] === 'active';
-      for (const lane of [posted, commands]) {
-        for (let index = lane.tail(); index !== lane.head(); index = (index + 1) | 0) {
-          const command = commandNames[lane.codeOf(index)];
-          const isStop = command === 'shutdown' || (command === 'pause' && isActive);
-          if (isStop && lane.expiredAfter(index) === 0) return command;
-        }
-      }
-      return undefined;
+      const stops = statusNames[link.statusIndex()] === 'active' ? ['pause', 'shutdown'] : ['shutdown'];
+      return [posted, commands].flatMap((lane) => {
+        return lane.latest(lane.waiting()).filter(({ index }) => lane.expiredAfter(index) === 0);
+      }).map(({ code }) => commandNames[code] as string).find((command) => stops.includes(command));
     },
 
     isComplete({ lane, awaited }: Connection): boolean { return lane.isComplete(awaited); },
@@ -570,7 +565,8 @@ function linkToHost(
 
 function createLog(
   { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames }: ThreadData,
-  [commands, own, posted, statuses, questions]: Journals, readOffset: () => number, link: LogSource, report: Report,
+  [commands, own, posted, statuses, questions]: Journals, readOffset: () => number,
+  link: Infos & { questions(): Question[] }, report: Report,
 ) {
   const fs = process.getBuiltinModule('node:fs');
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
@@ -611,7 +607,8 @@ function createLog(
       });
       const asked = link.questions().filter((one) => one.logged !== one.word);
       for (const one of asked) {
-        if (one.logged >> 2 !== one.word >> 2) news.push([one.started, Object.assign({ event: 'ask' }, link.askInfo(one))]);
+        const ask = Object.assign({ event: 'ask' }, link.askInfo(one));
+        if (one.logged >> 2 !== one.word >> 2) news.push([one.started, ask]);
         if (one.isComplete) news.push([one.ended, log.fieldsOf('answer', one)]);
       }
       const command = lane?.read(lane.head());
@@ -982,11 +979,10 @@ function serve(
         return server.send(connection, prepare(404, { error }));
       }
       const stop = link.waitingStop();
-      if (question.isComplete || stop !== undefined) {
-        const end = question.error === undefined ? `${question.by ?? 'somebody'} has answered ${id}`
-          : `${id} ${question.error === 'expired' ? 'has' : 'was'} ${question.error}`;
-        return server.send(connection, prepare(409, { error: question.isComplete ? end : `a ${stop} waits` }));
-      }
+      const end = question.error === 'expired' ? `${id} has expired` : question.error && `${id} was withdrawn`;
+      const answered = question.isComplete ? `${question.by ?? 'somebody'} has answered ${id}` : undefined;
+      const error = end ?? answered ?? (stop && `a ${stop} waits`);
+      if (error !== undefined) return server.send(connection, prepare(409, { error }));
       const json = server.readArguments(connection, 'answer', question.parameters, 2048);
       if (typeof json !== 'string') server.send(connection, json);
       else if (link.answer(question, json, by, reason)) server.send(connection, ok);
@@ -1618,24 +1614,22 @@ export class WebApiServer<Name extends string = never> {
   }
 
   /**
-   * Asks whoever controls the program; the first answer counts. The message is shown on one line. The promise need not
-   * be handled. It keeps the process alive until the question ends: it rejects with a TimeoutError if that expires, and
-   * with an AbortError if it is withdrawn, which the server does for a `pause` or `shutdown` as `signal` aborts, for a
-   * `save-state`, and when it closes.
+   * Asks whoever controls the program; the first answer counts. Line breaks in the message become spaces. An open
+   * question keeps the process alive. A rejection need not be handled: it is a TimeoutError if the question expires, or
+   * an AbortError if a command ends the present work: one that aborts `signal`, or a `save-state`.
    *
-   * @throws {Error} If sixteen questions are open, or the server is not running.
+   * @throws {Error} If 16 questions are open, or the server is not running.
    */
   ask<const Types = { approved: 'boolean' }>(message: string, options: AskOptions<Types> = {}): Promise<Answer<Types>> {
     checkOptions('ask', options, ['parameters', 'timeout', 'signal']);
     const { parameters = { approved: { type: 'boolean' } }, timeout, signal } = options;
-    const asked = checkQuestion(message, parameters);
-    if (timeout !== undefined) checkTimeout(timeout);
-    if (this.#state !== 'running' && this.#state !== 'starting') throw new Error('Cannot ask: the server is not running');
+    const json = checkQuestion(message, parameters, timeout);
+    if (this.#state === 'idle' || this.#state === 'closed') throw new Error('Cannot ask: the server is not running');
     for (const settle of this.#asked) settle(); // before the slot of an answer is reused
     if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
-    const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
     const questions = this.#questions;
-    const index = questions.append(COMMANDS.length, Date.now(), `\n\nanswer\n${JSON.stringify({ ...asked, timeout })}`, number, timeout);
+    const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
+    const index = questions.append(COMMANDS.length, Date.now(), `\n\nanswer\n${json}`, number, timeout);
     while (!questions.isComplete(questions.head())) questions.skip();
     const answer = new Promise<Answer<Types>>((resolve, reject) => {
       const settle = (end?: Outcome, reason?: unknown): void => {
@@ -1647,12 +1641,12 @@ export class WebApiServer<Name extends string = never> {
         clearTimeout(timer);
         signal?.removeEventListener('abort', abort);
         this.#wakeThread();
-        if (value !== undefined) resolve(JSON.parse(value));
-        else reject(error === undefined ? reason : new DOMException(`expired: ${asked.message}`, 'TimeoutError'));
+        const { json = '', by, reason: why }: JournalRecord = JSON.parse(value ?? '{}');
+        if (value !== undefined) resolve({ arguments: JSON.parse(json), by, reason: why });
+        else reject(error === undefined ? reason : new DOMException(`expired: ${message}`, 'TimeoutError'));
       };
       const abort = (): void => settle('valueOmitted', signal?.reason);
-      // Without a timeout, the timer only keeps the process alive.
-      const timer = timeout === undefined ? setInterval(() => {}, 2 ** 30) : setTimeout(settle, timeout, 'error');
+      const timer = timeout === undefined ? setInterval(settle, 2 ** 30) : setTimeout(settle, timeout, 'error');
       signal?.addEventListener('abort', abort);
       this.#asked.add(settle);
       Atomics.add(this.#memory, CELL.SLEEPERS, 1);
@@ -1660,15 +1654,8 @@ export class WebApiServer<Name extends string = never> {
     });
     answer.catch(() => {});
     this.#wakeThread();
-    this.#interruptStep();
+    this.#interruptStep(); // by a command that waits already
     return answer;
-  }
-
-  /** Withdraws all open questions, as at the end of a step. Default reason: an AbortError. */
-  withdraw(reason?: unknown): void {
-    for (const settle of this.#asked) {
-      settle('valueOmitted', reason ?? new DOMException('The question was withdrawn', 'AbortError'));
-    }
   }
 
   /** Completes the command taken last, and reports its outcome. A no-op if it is completed. */
@@ -1804,7 +1791,7 @@ export class WebApiServer<Name extends string = never> {
     return undefined;
   }
 
-  /** Aborts `signal` if a waiting command ends the present work, and withdraws the questions. That no longer expires. */
+  /** Lets a waiting command that ends the present work abort `signal` and withdraw the questions. It never expires. */
   #interruptStep(): void {
     const isAborted = this.#interrupt?.signal.aborted !== false;
     if (isAborted && this.#asked.size === 0) return;
@@ -1816,7 +1803,7 @@ export class WebApiServer<Name extends string = never> {
     const reason = new DOMException(`Interrupted by ${command}`, 'AbortError');
     interruptions.add(reason);
     if (command !== 'save-state') this.#interrupt?.abort(reason);
-    this.withdraw(reason);
+    for (const settle of this.#asked) settle('valueOmitted', reason);
   }
 
   #onCommand(): void {
@@ -2004,7 +1991,7 @@ export class WebApiServer<Name extends string = never> {
   async #stopThread(): Promise<void> {
     this.report({});
     this.#state = 'closed';
-    this.withdraw(new Error('The server is closed'));
+    for (const settle of this.#asked) settle('valueOmitted', new Error('The server is closed'));
     clearTimeout(this.#restartTimer);
     const worker = this.#worker;
     if (worker !== null) {
@@ -2334,6 +2321,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
 
   let status = cause.length > 0 ? PAUSED : ACTIVE;
   let isOver = false;
+  const turns: AbortController[] = []; // the questions of a step or a command end with it
   let endSignal: string | null = null; // the first signal that asked for a shutdown
   const server = new WebApiServer<string>({
     ...options,
@@ -2353,7 +2341,10 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     hasCommands: () => server.hasCommands(),
     get holds() { return server.holds; },
     get signal() { return server.signal; },
-    ask: (message, options) => server.ask(message, options),
+    ask(message, options) {
+      turns.push(new AbortController());
+      return server.ask(message, { signal: turns.at(-1)?.signal, ...options });
+    },
   };
   const setStatus = (next: SystemStatus): void => {
     status = next;
@@ -2451,7 +2442,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
           if (!interruptions.has(Object(error)) && !interruptions.has(Object(Object(error).cause))) throw error;
         }
       }
-      server.withdraw(); // what the step or the command has left open
+      while (turns.length > 0) turns.pop()?.abort();
       if (clock.now() < turnEndsAt) continue;
       await nextTurn(); // the rest of this turn, which may be past the check for signals
       await nextTurn(); // a complete turn
@@ -2535,52 +2526,47 @@ function checkToken(token: unknown): void {
   if (token.length < 16 || token.length > 1024) throw new RangeError(`${message} ${token.length}`);
 }
 
-/** Checks a question, and returns its message on one line, and a copy of its parameters. */
-function checkQuestion(message: string, parameters: object): AskedText {
-  check('message', message, 'string', 'a text of 1 to 1000 characters', /\S/.test(message) && message.length <= 1000);
-  const json = JSON.stringify({ message: tidy(message.replace(/\s+/g, ' ').trim(), 1000), parameters });
-  const asked: AskedText = JSON.parse(json);
-  checkParameters('ask', asked.parameters);
-  checkInteger('the size of the question as JSON', Buffer.byteLength(json), 0, 4096);
-  return asked;
-}
-
 /** Checks declarations of commands, and returns their JSON. */
-function checkCommands(commands: object): string {
+function checkCommands(commands: object, reserved: readonly string[] = RESERVED): string {
   check('commands', commands, 'object', 'an object');
   const json = JSON.stringify(commands); // leaves functions out
+  const description: Parameter = { type: 'string', default: '' };
+  const type: Parameter = { type: 'string', enum: ['boolean', 'integer', 'number', 'string'] };
+  const minimum: Parameter = { type: 'number', default: 0 };
+  const maxLength: Parameter = { type: 'integer', minimum: 0, default: 0 };
   for (const [name, declaration] of Object.entries<CommandDeclaration>(JSON.parse(json))) {
-    const isFree = COMMAND_NAME.test(name) && ![...COMMANDS, 'status', 'info', 'answer'].includes(name);
+    const isFree = COMMAND_NAME.test(name) && !reserved.includes(name);
     check('the name of a command', name, 'string', 'a letter and up to 31 of a–z, 0–9 and -, not in use', isFree);
     checkOptions(name, declaration, ['description', 'parameters']);
     const { parameters = {}, ...words } = declaration;
-    validate(`${name}.`, words, { description: { type: 'string', default: '' } });
-    checkParameters(name, parameters);
+    validate(`${name}.`, words, { description });
+    check(`${name}.parameters`, parameters, 'object', 'an object');
+    for (const [word, parameter] of Object.entries(parameters)) {
+      const path = `${name}.${word}.`;
+      const { default: preset, enum: choices = [], ...others } = Object(parameter) as Parameter;
+      const maximum: Parameter = { ...minimum, minimum: others.minimum, default: others.minimum ?? 0 };
+      const limits: object = others.type === 'string' ? { maxLength } : { minimum, maximum };
+      const isName = /^[A-Za-z]\w{0,31}$/.test(word);
+      check('the name of a parameter', word, 'string', 'a letter and up to 31 letters, digits and _', isName);
+      validate(path, others, { type, description, ...limits });
+      check(`${path}enum`, choices, 'object', 'a list', Array.isArray(choices) && parameter.enum?.length !== 0);
+      for (const choice of choices) validate(path, { enum: choice }, { enum: others });
+      if (preset !== undefined) validate(path, { default: preset }, { default: parameter });
+    }
   }
   checkInteger('the number of commands', Object.keys(commands).length, 0, 32);
   checkInteger('the size of the commands as JSON', Buffer.byteLength(json), 0, 8192);
   return json;
 }
 
-/** Checks the parameters of a command or a question. */
-function checkParameters(owner: string, parameters: Parameters): void {
-  check(`${owner}.parameters`, parameters, 'object', 'an object');
-  const description: Parameter = { type: 'string', default: '' };
-  const type: Parameter = { type: 'string', enum: ['boolean', 'integer', 'number', 'string'] };
-  const minimum: Parameter = { type: 'number', default: 0 };
-  const maxLength: Parameter = { type: 'integer', minimum: 0, default: 0 };
-  for (const [word, parameter] of Object.entries(parameters)) {
-    const path = `${owner}.${word}.`;
-    const { default: preset, enum: choices = [], ...others } = Object(parameter) as Parameter;
-    const maximum: Parameter = { ...minimum, minimum: others.minimum, default: others.minimum ?? 0 };
-    const limits: object = others.type === 'string' ? { maxLength } : { minimum, maximum };
-    const isName = /^[A-Za-z]\w{0,31}$/.test(word);
-    check('the name of a parameter', word, 'string', 'a letter and up to 31 letters, digits and _', isName);
-    validate(path, others, { type, description, ...limits });
-    check(`${path}enum`, choices, 'object', 'a list', Array.isArray(choices) && parameter.enum?.length !== 0);
-    for (const choice of choices) validate(path, { enum: choice }, { enum: others });
-    if (preset !== undefined) validate(path, { default: preset }, { default: parameter });
-  }
+/** Checks a question, and returns its JSON. */
+function checkQuestion(message: string, parameters: object, timeout: number | undefined): string {
+  check('message', message, 'string', 'a text of 1 to 1000 characters', /\S/.test(message) && message.length <= 1000);
+  if (timeout !== undefined) checkTimeout(timeout);
+  const { answer } = JSON.parse(checkCommands({ answer: { parameters } }, []));
+  const json = JSON.stringify({ message: tidy(message.replace(/\s+/g, ' ').trim(), 1000), timeout, ...answer });
+  checkInteger('the size of the question as JSON', Buffer.byteLength(json), 0, 4096);
+  return json;
 }
 
 /** Rejects unknown options: a misspelt one would leave the default in force. */
