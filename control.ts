@@ -1645,7 +1645,8 @@ export class WebApiServer<Name extends string = never> {
     checkOptions('ask', options, ['parameters', 'timeout', 'signal']);
     const { parameters = { approved: { type: 'boolean' } }, timeout, signal } = options;
     const text = `\n\nanswer\n${checkQuestion(message, parameters, timeout)}`;
-    if (signal !== undefined) check('signal', signal, 'object', 'an AbortSignal', 'aborted' in Object(signal));
+    const isSignal = signal === undefined || 'aborted' in Object(signal);
+    if (!isSignal) throw new TypeError(`signal must be an AbortSignal, got ${inspect(signal)}`);
     if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
     for (const settle of this.#asked) settle(); // before the slot of an answer is reused
     if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
