@@ -160,8 +160,8 @@ export interface CommandOutcome {
 // power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
 // HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
 //
-// There are six journals: a lane of the four commands, a lane of own commands, what the host posts, its statuses, its
-// details and its declarations. The thread appends to the lanes, and the host to the others.
+// There are seven journals: a lane of the four commands, a lane of own commands, what the host posts, its statuses, its
+// questions, its details and its declarations. The thread appends to the lanes, and the host to the others.
 //
 // - One counter, ACCEPTED, numbers the commands of all journals: #waiting() orders them by it. A number that a dying
 //   thread did not use is a gap.
@@ -170,6 +170,9 @@ export interface CommandOutcome {
 // - A slot is reused when 16 more records than the queue holds have been appended. Outcomes are sent earlier: enqueue()
 //   settles the waits at every eighth command.
 // - The thread may fall behind while it reads what the host appends: it then checks whether the ring has wrapped.
+// - Questions are no ring: an open one keeps its slot. The thread completes it by an answer, the host by a withdrawal,
+//   both by expiry: whoever exchanges its state first. The word of a state has the number of the question, so a late
+//   answer does not reach the next question in the same slot.
 
 /** @param skew Of this thread's clock, in milliseconds: the host's shows more. Neither clock can be set. */
 function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: JournalMemory, skew: number) {
@@ -312,7 +315,7 @@ type Question = JournalRecord & AskedText;
 type Infos = { askInfo(one: Question): AskInfo; commandInfo(record: JournalRecord): CommandInfo };
 type AskedText = { message: string; parameters: Parameters; timeout?: number | undefined };
 type JournalMemory = ReturnType<typeof allocateJournal>;
-type Journals = [Journal, Journal, Journal, Journal, Journal, Journal, Journal]; // two lanes, posted, statuses, …
+type Journals = [Journal, Journal, Journal, Journal, Journal, Journal, Journal]; // in the above order
 
 /** Allocates a journal. With 16 slots more than the queue needs, the latest 16 taken stay readable. */
 function allocateJournal(leastSlots: number, idPrefix: string = '', textBytes: number = 8192) {
