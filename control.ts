@@ -518,11 +518,13 @@ function linkToHost(
     info(): object {
       const [status] = statuses.latest(1) as [JournalRecord];
       const asked = link.questions();
-      const taken = journals.slice(0, 3).flatMap((journal) => {
+      const records: (JournalRecord | Question)[] = journals.slice(0, 3).flatMap((journal) => {
         return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from what runs on
-      });
-      const records = [...taken, ...asked.filter((one) => one.isComplete)];
-      records.sort((one, other) => (one.number - other.number) | 0);
+      }).sort((one, other) => (one.number - other.number) | 0);
+      for (const one of asked.filter(({ isComplete }) => isComplete)) { // among them by its end
+        const next = records.findIndex(({ started }) => started > one.ended);
+        records.splice(next === -1 ? records.length : next, 0, one);
+      }
       const blocking = [records.find((one) => one.isTaken && !one.isComplete), records.find((one) => !one.isTaken)];
       const listed = records.filter((one, index) => blocking.includes(one) || index >= records.length - maxListed);
       return Object.assign({}, data.about, {
