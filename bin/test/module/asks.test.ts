@@ -2,10 +2,9 @@
 // answers and wrong questions, counters that wrap around.
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
   LIMIT, collectThreads, collectWarnings, launchSystem, makeFolder, startForeign, startServer, takeAll, until,
@@ -21,13 +20,13 @@ import {
 } from './asks.ts';
 import { SEED, oneOf, randomNumbers } from './helpers.ts';
 import { readLog } from './log.ts';
-import { SystemStatus } from '../../../control.ts';
+import { SystemStatus, WebApiServer } from '../../../control.ts';
 import type { Attempt, Sender, Story } from './asks.ts';
 import type { StartedServer } from '../helpers.ts';
-import type { Answer, Control, ControlCommand, WebApiServerOptions } from '../../../control.ts';
+import type { Answer, Control, WebApiServerOptions } from '../../../control.ts';
 import type { TestContext } from 'node:test';
 
-const { ACTIVE, PAUSED, RESUMING } = SystemStatus;
+const { ACTIVE } = SystemStatus;
 
 const TIMES = Number(process.env['TEST_TIMES'] ?? 1); // more rounds, by hand
 const CHOICE = { parameters: { pick: { type: 'integer' } } } as const;
@@ -649,5 +648,198 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
     await other.hear();
     await other.hear();
     await other.ends('end');
+  });
+});
+
+// ───── Wrong answers, wrong questions ────────────────────────────────────────────────────────────────────────────
+
+describe('A wrong answer', { ...LIMIT, concurrency: true }, () => {
+  const NAMES = ['constructor', 'toString', 'hasOwnProperty', 'valueOf'];
+  const parameters = {
+    on: { type: 'boolean' }, count: { type: 'integer', minimum: -2, maximum: 3 }, rate: { type: 'number', default: 0.5 },
+    text: { type: 'string', maxLength: 3, default: '' }, file: { type: 'string', enum: ['a', 'b'], default: 'a' },
+  } as const;
+  const RIGHT = { on: true, count: 3 };
+  const DEFAULTS = { rate: 0.5, text: '', file: 'a' };
+  const WRONG: [values: unknown, error: string][] = [
+    ['{', 'answer: '], ['[]', 'answer: a JSON object is required'], ['null', 'answer: a JSON object is required'],
+    ['5', 'answer: a JSON object is required'], ['"a"', 'answer: a JSON object is required'],
+    [{}, 'answer: on must be a boolean, got nothing'], ['', 'answer: on must be a boolean, got nothing'],
+    [{ ...RIGHT, on: 'yes' }, 'answer: on must be a boolean, got "yes"'],
+    [{ ...RIGHT, on: null }, 'answer: on must be a boolean, got null'],
+    [{ ...RIGHT, count: 1.5 }, 'answer: count must be an integer from -2 to 3, got 1.5'],
+    [{ ...RIGHT, count: 4 }, 'answer: count must be an integer from -2 to 3, got 4'],
+    [{ ...RIGHT, count: -3 }, 'answer: count must be an integer from -2 to 3, got -3'],
+    [{ ...RIGHT, count: '3' }, 'answer: count must be an integer from -2 to 3, got "3"'],
+    ['{"on":true,"count":3,"rate":1e999}', 'answer: rate must be a number, got null'],
+    [{ ...RIGHT, text: 'abcd' }, 'answer: text must be a string of at most 3 characters, got "abcd"'],
+    [{ ...RIGHT, text: ['a'] }, 'answer: text must be a string of at most 3 characters, got ["a"]'],
+    [{ ...RIGHT, file: 'c' }, 'answer: file must be one of a, b, got "c"'],
+    [{ ...RIGHT, file: 'constructor' }, 'answer: file must be one of a, b, got "constructor"'],
+    [{ ...RIGHT, other: 1 }, 'answer: other is unknown, not one of [on, count, rate, text, file]'],
+    ['{"on":true,"count":3,"__proto__":{}}', 'answer: __proto__ is unknown, not one of [on, count, rate, text, file]'],
+    [{ ...RIGHT, constructor: 1 }, 'answer: constructor is unknown, not one of [on, count, rate, text, file]'],
+  ];
+  const RIGHTS: [values: unknown, got: object][] = [
+    [RIGHT, { ...RIGHT, ...DEFAULTS }], [{ ...RIGHT, text: '😀ä\u0000' }, { ...RIGHT, ...DEFAULTS, text: '😀ä\u0000' }],
+    ['{"on":false,"count":-2,"rate":-1e308,"file":"b"}', { on: false, count: -2, rate: -1e308, text: '', file: 'b' }],
+    ['{"on":true,"count":3,"text":"\\ud800"}', { ...RIGHT, ...DEFAULTS, text: '\ud800' }],
+    ['{"on":true,"on":false,"count":0}', { on: false, count: 0, ...DEFAULTS }],
+  ];
+
+  it('is refused with the reason, and the question stays open; a right one has the defaults', async (t) => {
+    const { server, port } = await startServer(t);
+    for (const [values, got] of RIGHTS) {
+      const question = server.ask('Which?', { parameters });
+      const id = await idOf(port, 'Which?');
+      for (const [wrong, error] of WRONG) {
+        const { statusCode, body } = await answer(port, id, wrong);
+        assert.equal(statusCode, 400, JSON.stringify(wrong));
+        assert.ok(body.error.startsWith(error), body.error);
+        const [, parameter] = /^answer: (\w+) must be/.exec(error) ?? [];
+        assert.equal(body.parameter, parameter);
+      }
+      const [torn] = await exchange(port, `${head(`POST /api/answer?id=${id}`, HOST, 'Content-Length: 3')}"\xff"`, 1);
+      assert.equal(torn?.statusCode, 400, 'the bytes are not UTF-8');
+      assert.deepEqual((await answer(port, id, values)).body, OK);
+      assert.deepEqual((await question).arguments, got);
+      const { commands } = (await ask(port, INFO)).body;
+      assert.deepEqual(commands.at(-1).arguments, JSON.parse(JSON.stringify(got)));
+    }
+  });
+
+  it('may have names that all objects have', async (t) => {
+    const { server, port } = await startServer(t);
+    const named = Object.fromEntries(NAMES.map((name) => [name, { type: 'integer' }] as const));
+    const question = server.ask('Names?', { parameters: named });
+    const id = await idOf(port, 'Names?');
+    assert.equal((await answer(port, id, {})).summary, '400 answer: constructor must be an integer, got nothing');
+    const values = Object.fromEntries(NAMES.map((name, index) => [name, index]));
+    assert.equal((await answer(port, id, values)).statusCode, 200);
+    assert.deepEqual((await question).arguments, values);
+  });
+
+  it('of up to 2 KiB is accepted, and none that is larger, also by its defaults', async (t) => {
+    const { server, port } = await startServer(t);
+    const long = { text: { type: 'string' }, more: { type: 'string', default: 'x'.repeat(1000) } } as const;
+    for (const [character, size] of [['x', 1], ['😀', 4], ['"', 2], ['\u0000', 6]] as const) {
+      const question = server.ask('Text?', { parameters: long });
+      const id = await idOf(port, 'Text?');
+      const room = 2048 - JSON.stringify({ text: '', more: '' }).length;
+      const [most, others] = [Math.floor(room / size), room % size];
+      const text = character.repeat(most) + 'x'.repeat(others);
+      assert.equal((await answer(port, id, { text: `${text}x`, more: '' })).statusCode, 413);
+      assert.equal((await answer(port, id, { text: 'x'.repeat(room - 999) })).statusCode, 413);
+      assert.equal((await answer(port, id, { text: 'x'.repeat(9000), more: '' })).statusCode, 413);
+      const by = `${character}"`.repeat(110); // cut at 200 characters
+      const reason = '\\😀'.repeat(110);
+      const reply = await answer(port, id, { text, more: '' }, { by, reason });
+      assert.equal(reply.statusCode, 200, reply.text);
+      const got = await question;
+      assert.deepEqual(got.arguments, { text, more: '' });
+      const tidied = [by, reason].map((one) => Array.from(one.replace(/\p{Cc}/gu, '')).slice(0, 200).join(''));
+      assert.deepEqual([got.by, got.reason], tidied);
+      const { commands } = (await ask(port, INFO)).body;
+      assert.deepEqual([commands.at(-1).arguments, commands.at(-1).by], [{ text, more: '' }, tidied[0]]);
+    }
+  });
+
+  it('to no question, or by a wrong method, is refused', async (t) => {
+    const { server, port } = await startServer(t);
+    assert.equal((await answer(port, '', {})).summary, '404 There is no question without an id: open are none');
+    server.ask('One?').catch(() => {});
+    server.ask('Two?').catch(() => {});
+    const [one, two] = (await asksOf(port)).map(({ id }) => id);
+    for (const [id, name] of [
+      ['', 'without an id'], ['q1', 'q1'], [`${one}0`, `${one}0`], [`${one} `, `${one} `], ['constructor', 'constructor'],
+      [String(one).toUpperCase(), String(one).toUpperCase()], ['a\u0007b', 'ab'], ['x'.repeat(300), 'x'.repeat(200)],
+    ] as const) {
+      const reply = await answer(port, id, { approved: true });
+      assert.equal(reply.summary, `404 There is no question ${name}: open are ${one}, ${two}`);
+    }
+    assert.equal((await ask(port, 'POST /api/answer')).statusCode, 404);
+    for (const method of ['GET', 'PUT', 'DELETE']) {
+      assert.equal((await ask(port, `${method} /api/answer?id=${one}`)).statusCode, 405);
+    }
+    assert.deepEqual((await asksOf(port)).map(({ id }) => id), [one, two]);
+  });
+});
+
+describe('A wrong question', { ...LIMIT, concurrency: true }, () => {
+  it('throws at once, names what is wrong, and leaves nothing', async (t) => {
+    const { server, port, sleepers } = await start(t);
+    const question = (options: unknown): unknown => server.ask('Which?', options as object);
+    const withParameters = (parameters: unknown): unknown => question({ parameters });
+    const rows: [name: string, call: (value: any) => unknown, typeErrors: unknown[], rangeErrors?: unknown[]][] = [
+      ['message must be', (value) => server.ask(value), [undefined, null, 5, ['a'], { length: 1 }, Object('a')],
+        ['', ' ', '\n\t', '\x07', '\x85', '\x00\x1b', 'x'.repeat(1001), '😀'.repeat(1001)]],
+      ['ask', question, [null, 5, 'x', { timout: 1 }]],
+      ['timeout must be', (timeout) => question({ timeout }), [null, '5', [5]], [0, -1, NaN, Infinity, 2 ** 31]],
+      ['signal must be', (signal) => question({ signal }), [5, {}, 'abort', new AbortController()]],
+      ['parameters must be', withParameters, [null, 5, 'x', () => {}]],
+      ['the name of a parameter must be', (word) => withParameters({ [word]: { type: 'boolean' } }), [],
+        ['', '_a', 'a-b', 'a b', '1', 'ä', 'x'.repeat(33)]],
+      ['type must be', (type) => withParameters({ a: { type } }), [], ['date', undefined, null, 'Boolean', 'toString']],
+      ['the name of a parameter', (json) => withParameters(JSON.parse(json)), [], ['{"__proto__":{"type":"boolean"}}']],
+      ['a', (more) => withParameters({ a: { type: 'integer', ...more } }), [{ maxLength: 1 }, { form: 1 }],
+        [{ minimum: 2, maximum: 1 }, { default: 1.5 }, { enum: ['a'] }, { enum: [] }, { minimum: 1, default: 0 }]],
+      ['', (description) => withParameters({ a: { type: 'string', description } }), [], ['x'.repeat(4096), 'x'.repeat(9e3)]],
+    ];
+    for (const [name, call, typeErrors, rangeErrors = []] of rows) {
+      for (const [values, errorClass] of [[typeErrors, TypeError], [rangeErrors, RangeError]] as const) {
+        for (const value of values) {
+          const what = `${name} ${inspect(value).slice(0, 50)}`;
+          assert.throws(() => call(value), (error: Error) => {
+            assert.ok(error instanceof errorClass && error.message.includes(name), `${what}: ${error}`);
+            return true;
+          }, what);
+        }
+      }
+    }
+    assert.deepEqual([await asksOf(port), (await ask(port, INFO)).body.commands, sleepers()], [[], [], 0]);
+  });
+
+  it('is none if it is just within the limits; the message is one line without control characters', async (t) => {
+    const { server, port, path } = await start(t);
+    const texts: [message: string, shown?: string][] = [
+      ['x'.repeat(1000)], ['😀'.repeat(1000)], ['a'], [' a\r\n\r\nb\u2028c\t ', 'a b c'], ['\x1b]0;title\x07', ']0;title'],
+      ['a\ud800b\udc00', 'a\ufffdb\ufffd'], ['\u202ea'], ['__proto__'], ['"\\'], ['null'],
+    ];
+    for (const [message, shown = message] of texts) {
+      const control = new AbortController();
+      const ended = outcomeOf(server.ask(message, { signal: control.signal }));
+      const [one, ...others] = await asksOf(port);
+      assert.deepEqual([one?.message, others], [shown, []]);
+      control.abort();
+      await ended;
+    }
+    const room = 4096 - Buffer.byteLength(JSON.stringify({
+      message: 'Which?', parameters: { a: { type: 'string', description: '' } },
+    }));
+    const described = (size: number) => ({ a: { type: 'string', description: 'x'.repeat(size) } } as const);
+    const parameters = described(room);
+    const question = server.ask('Which?', { parameters });
+    assert.throws(() => server.ask('Which?', { parameters: described(room + 1) }), RangeError);
+    const [{ id, ...others } = assert.fail()] = await asksOf(port);
+    assert.deepEqual({ ...others, at: '' }, { message: 'Which?', parameters, at: '' });
+    assert.equal((await answer(port, id, { a: 'x'.repeat(2000) })).statusCode, 200);
+    await question;
+    await server.close();
+    const lines = readLog(path);
+    assert.deepEqual(lines.find((line) => line['id'] === id)?.['parameters'], parameters);
+    const messages = lines.filter(({ event }) => event === 'ask').map(({ message }) => message);
+    assert.deepEqual(messages, [...texts.map(([message, shown = message]) => shown), 'Which?']);
+  });
+
+  it('is one that is asked while the server does not run', async (t) => {
+    const blocked = await startServer(t);
+    const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: blocked.port });
+    const notRunning = /^Error: Cannot ask: the server is not running$/;
+    assert.throws(() => server.ask('Idle?'), notRunning);
+    const failure = assert.rejects(server.runInBackground());
+    const outcome = (async () => outcomeOf(server.ask('Starting?')))();
+    await failure;
+    assert.ok(await Promise.race([outcome.catch((error: Error) => error), sleep(2000)]) instanceof Error, 'it has ended');
+    assert.throws(() => server.ask('Idle?'), notRunning);
   });
 });
