@@ -176,7 +176,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
   const [codeAt, stateAt, lengthAt, resultLengthAt, numberAt, expiresAt, loggedAt] = [0, 1, 2, 3, 4, 5, 14];
   const [atAt, takenAt, startAt, endAt, wordsPerRecord] = [3, 4, 5, 6, 16]; // of two words; two by the clock
-  const [omitted, open, done, failed] = [0, 1, 2, 3]; // states; omitted: done, but its value has no room
+  const [open, done, failed, omitted] = [1, 2, 3, 4]; // states; omitted: done, but its value has no room
   const words = new Int32Array(memory);
   const times = new Float64Array(memory);
   const texts = Buffer.from(memory);
@@ -200,7 +200,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     },
     /** Lets a command that waits never expire. */
     keep(index: number): void { words[journal.find(index) + expiresAt] = 0; },
-    isComplete(index: number): boolean { return (Atomics.load(words, journal.find(index) + stateAt) & 3) !== open; },
+    isComplete(index: number): boolean { return (Atomics.load(words, journal.find(index) + stateAt) & 7) !== open; },
     find(index: number): number { return firstRecord + (index & (slots - 1)) * wordsPerRecord; },
     findRoom(index: number): number { return firstRoom + (index & (slots - 1)) * (textBytes + resultBytes); },
 
@@ -216,7 +216,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       words[record + expiresAt] = expires;
       times[record / 2 + atAt] = at || 1; // 0: never used
       times[record / 2 + startAt] = performance.now() + skew;
-      Atomics.store(words, record + stateAt, (number << 2) | open);
+      Atomics.store(words, record + stateAt, (number << 3) | open);
       log?.();
       Atomics.store(words, headAt, (index + 1) | 0);
       return index;
@@ -231,11 +231,11 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     /** Adds the outcome of a record: a value as JSON or nothing, an error, or why the value is omitted. */
     complete(index: number, outcome: Outcome, text: string, number: number = journal.numberOf(index)): boolean {
       const [record, room] = [journal.find(index), journal.findRoom(index) + textBytes];
-      const [present, state] = [(number << 2) | open, { value: done, error: failed, valueOmitted: omitted }[outcome]];
+      const [present, state] = [(number << 3) | open, { value: done, error: failed, valueOmitted: omitted }[outcome]];
       if (Atomics.load(words, record + stateAt) !== present) return false; // for questions, which others complete, too
       if (text !== '') words[record + resultLengthAt] = texts.write(text, room, resultBytes);
       times[record / 2 + endAt] = performance.now() + skew;
-      const isOpen = Atomics.compareExchange(words, record + stateAt, present, (number << 2) | state) === present;
+      const isOpen = Atomics.compareExchange(words, record + stateAt, present, (number << 3) | state) === present;
       if (isOpen) Atomics.add(words, endsAt, 1);
       return isOpen;
     },
@@ -244,7 +244,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       const record = journal.find(index);
       const room = journal.findRoom(index);
       const word = Atomics.load(words, record + stateAt); // before the outcome
-      const kind = word & 3;
+      const kind = word & 7;
       const text = texts.toString('utf8', room, room + (words[record + lengthAt] as number));
       const end = room + textBytes + (words[record + resultLengthAt] as number);
       const result = kind === open ? '' : texts.toString('utf8', room + textBytes, end);
@@ -628,7 +628,7 @@ function createLog(
       const asked = link.questions().filter((one) => one.logged !== one.word);
       for (const one of asked) {
         const ask = Object.assign({ event: 'ask' }, link.askInfo(one));
-        if (one.logged === 0 || one.logged >> 2 !== one.word >> 2) news.push([one.started, ask]);
+        if (one.logged === 0 || one.logged >> 3 !== one.word >> 3) news.push([one.started, ask]);
         if (one.isComplete) news.push([Math.max(one.started, one.ended), log.fieldsOf('answer', one)]); // two clocks
       }
       const command = lane?.read(lane.head());
@@ -1644,7 +1644,7 @@ export class WebApiServer<Name extends string = never> {
   ask<const Types = { approved: 'boolean' }>(message: string, options: AskOptions<Types> = {}): Promise<Answer<Types>> {
     checkOptions('ask', options, ['parameters', 'timeout', 'signal']);
     const { parameters = { approved: { type: 'boolean' } }, timeout, signal } = options;
-    const json = checkQuestion(message, parameters, timeout);
+    const text = `\n\nanswer\n${checkQuestion(message, parameters, timeout)}`;
     if (signal !== undefined) check('signal', signal, 'object', 'an AbortSignal', 'aborted' in Object(signal));
     if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
     for (const settle of this.#asked) settle(); // before the slot of an answer is reused
@@ -1652,7 +1652,7 @@ export class WebApiServer<Name extends string = never> {
     const questions = this.#questions;
     while (!questions.isComplete(questions.head())) questions.skip();
     const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
-    const index = questions.append(COMMANDS.length, Date.now(), `\n\nanswer\n${json}`, number, timeout);
+    const index = questions.append(COMMANDS.length, Date.now(), text, number, timeout);
     const answer = new Promise<Answer<Types>>((resolve, reject) => {
       const settle = (end?: Outcome, reason?: unknown): void => {
         if (end !== undefined) questions.complete(index, end, '');
@@ -1663,8 +1663,8 @@ export class WebApiServer<Name extends string = never> {
         clearTimeout(timer);
         signal?.removeEventListener('abort', abort);
         this.#wakeThread();
-        const [by, why, values = ''] = value?.split('\n') ?? [];
-        if (value !== undefined) resolve({ arguments: JSON.parse(values), by: by || undefined, reason: why || undefined });
+        const [by, why, json = ''] = value?.split('\n') ?? [];
+        if (value !== undefined) resolve({ arguments: JSON.parse(json), by: by || undefined, reason: why || undefined });
         else reject(error === undefined ? reason : new DOMException(`expired: ${message}`, 'TimeoutError'));
       };
       const abort = (): void => settle('valueOmitted', signal?.reason);
