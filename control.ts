@@ -430,13 +430,11 @@ function linkToHost(
       }).sort((one, other) => (one.number - other.number) | 0);
     },
 
-    /** Answers a question, unless it has ended, and wakes the host. */
-    answer({ index, number }: Question, json: string, by: string, reason: string): boolean {
-      if (!questions.complete(index, 'value', [by, reason, json].join('\n'), number)) return false;
-      link.log?.write();
-      link.wakeHost();
-      link.settle();
-      return true;
+    /** Answers a question, unless it has ended. */
+    answer({ index, number }: Question, text: string): boolean {
+      const isOpen = questions.complete(index, 'value', text, number);
+      if (isOpen) link.log?.write();
+      return isOpen;
     },
 
     /** Returns the command that waits and is about to withdraw the questions. An answer may still precede a save. */
@@ -1005,9 +1003,10 @@ function serve(
       const error = end ?? answered ?? (stop && `a ${stop} waits`);
       if (error !== undefined) return server.send(connection, prepare(409, { error }));
       const json = server.readArguments(connection, 'answer', question.parameters, 2048);
-      if (typeof json !== 'string') server.send(connection, json);
-      else if (link.answer(question, json, by, reason)) server.send(connection, ok);
-      else server.answer(connection); // it has just ended
+      if (typeof json !== 'string') return server.send(connection, json);
+      if (!link.answer(question, [by, reason, json].join('\n'))) return server.answer(connection); // it has just ended
+      server.send(connection, ok);
+      link.wakeHost(); // after the response: it may exit
     },
 
     /** Puts an own command on the queue, unless its arguments are wrong. */
@@ -1645,7 +1644,8 @@ export class WebApiServer<Name extends string = never> {
     checkOptions('ask', options, ['parameters', 'timeout', 'signal']);
     const { parameters = { approved: { type: 'boolean' } }, timeout, signal } = options;
     const text = `\n\nanswer\n${checkQuestion(message, parameters, timeout)}`;
-    if (signal !== undefined) check('signal', signal, 'object', 'an AbortSignal', 'aborted' in Object(signal));
+    const isSignal = signal === undefined || 'aborted' in Object(signal);
+    if (!isSignal) throw new TypeError(`signal must be an AbortSignal, got ${inspect(signal)}`);
     if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
     for (const settle of this.#asked) settle(); // before the slot of an answer is reused
     if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
@@ -2300,7 +2300,8 @@ export interface System<Commands = Record<string, Record<string, keyof ValueType
 
 /**
  * Posts commands, which take effect after the step. A long step may end early if `hasCommands()`, or when `signal`
- * aborts; it should catch what is thrown then: a step that fails ends the launch.
+ * aborts. It may then fail with the signal's reason, or with an error that has it as its `cause`. Its questions end with
+ * it, and a save withdraws them, too: see `WebApiServer.ask()`.
  */
 export interface Control extends Pick<WebApiServer, 'hasCommands' | 'holds' | 'signal' | 'ask'> {
   pause(reason?: string): boolean;
@@ -2325,7 +2326,8 @@ export interface LaunchConfig
  *
  * If a hook fails, `process.emitWarning()` reports it and the system continues. If the last save fails, a shutdown by
  * command is cancelled, and the system pauses, so that it can be shut down again; after a signal, or without a web API,
- * the promise rejects with the error of the save. If a step fails, it rejects with that error, and no state is saved.
+ * the promise rejects with the error of the save. If a step fails, it rejects with that error, and no state is saved,
+ * unless the error is that of a command which interrupts the step: see `Control`.
  *
  * @throws {Error} If the web API cannot listen (see `WebApiServer.runInBackground()`). No step has run.
  */
