@@ -1649,10 +1649,10 @@ export class WebApiServer<Name extends string = never> {
     const isSignal = signal === undefined || 'aborted' in Object(signal);
     if (!isSignal) throw new TypeError(`signal must be an AbortSignal, got ${inspect(signal)}`);
     if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
-    for (const settle of this.#asked) settle(); // before the slot of an answer is reused
-    if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
     const questions = this.#questions;
     while (!questions.isComplete(questions.head())) questions.skip();
+    for (const settle of this.#asked) settle(); // then, because the question in this slot may just have ended
+    if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
     const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
     const index = questions.append(COMMANDS.length, Date.now(), text, number, timeout);
     const answer = new Promise<Answer<Types>>((resolve, reject) => {
