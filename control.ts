@@ -539,10 +539,8 @@ function linkToHost(
       const records: (JournalRecord | Question)[] = journals.slice(0, 3).flatMap((journal) => {
         return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from what runs on
       }).sort((one, other) => (one.number - other.number) | 0);
-      for (const one of asked.filter(({ isComplete }) => isComplete)) { // among them by its end
-        const next = records.findIndex(({ started }) => started > one.ended);
-        records.splice(next === -1 ? records.length : next, 0, one);
-      }
+      const ended = asked.filter((one) => one.isComplete).sort((one, other) => one.ended - other.ended);
+      for (const one of ended) records.splice(records.filter(({ started }) => started <= one.ended).length, 0, one);
       const blocking = [records.find((one) => one.isTaken && !one.isComplete), records.find((one) => !one.isTaken)];
       const listed = records.filter((one, index) => blocking.includes(one) || index >= records.length - maxListed);
       return Object.assign({}, data.about, {
