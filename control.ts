@@ -179,7 +179,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
   const [codeAt, stateAt, lengthAt, resultLengthAt, numberAt, expiresAt, loggedAt] = [0, 1, 2, 3, 4, 5, 14];
   const [atAt, takenAt, startAt, endAt, wordsPerRecord] = [3, 4, 5, 6, 16]; // of two words; two by the clock
-  const states = ['none', 'open', 'value', 'error', 'valueOmitted', 'expired', 'withdrawn']; // the last two: questions
+  const states = ['none', 'open', 'value', 'error', 'valueOmitted', 'answer', 'expired', 'withdrawn'];
   const open = 1;
   const words = new Int32Array(memory);
   const times = new Float64Array(memory);
@@ -253,7 +253,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       const text = texts.toString('utf8', room, room + (words[record + lengthAt] as number));
       const end = room + textBytes + (words[record + resultLengthAt] as number);
       const result = kind === 'open' ? '' : texts.toString('utf8', room + textBytes, end);
-      const [by, reason, name, json] = text.split('\n');
+      const [by, reason, name, json] = (kind === 'answer' ? result : text).split('\n');
       const number = words[record + numberAt] as number;
       const [started, ended] = [times[record / 2 + startAt] as number, times[record / 2 + endAt] as number];
       return {
@@ -264,10 +264,10 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
         at: times[record / 2 + atAt] as number,
         started, ended, // by the clock that cannot be set
         seconds: kind === 'open' ? undefined : Math.max(0, Math.round(ended - started)) / 1000,
-        isTaken: ((journal.tail() - index) | 0) > 0,
+        isTaken: kind !== 'open' || ((journal.tail() - index) | 0) > 0,
         takenAt: times[record / 2 + takenAt] as number, // after isTaken
         isComplete: kind !== 'open',
-        text, by: by || undefined, reason: reason || undefined, name, json, // the latter two of an own command
+        text, by: by || undefined, reason: reason || undefined, name, json, // the latter two: own commands, answers
         error: kind === 'error' ? result : kind === 'expired' || kind === 'withdrawn' ? kind : undefined,
         value: kind === 'value' && result !== '' ? result : undefined, // JSON
         valueOmitted: kind === 'valueOmitted' ? result : undefined,
@@ -308,12 +308,10 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
   return journal;
 }
 
-type Outcome = 'value' | 'error' | 'valueOmitted' | 'expired' | 'withdrawn';
+type Outcome = 'value' | 'error' | 'valueOmitted' | 'answer' | 'expired' | 'withdrawn'; // the latter three: questions
 type Journal = ReturnType<typeof openJournal>;
 type JournalRecord = ReturnType<Journal['read']>;
-type Question = JournalRecord & AskedText;
-type Infos = { askInfo(one: Question): AskInfo; commandInfo(record: JournalRecord): CommandInfo };
-type AskedText = { message: string; parameters: Parameters; timeout?: number | undefined };
+type Question = JournalRecord & { ask: AskInfo };
 type JournalMemory = ReturnType<typeof allocateJournal>;
 type Journals = [Journal, Journal, Journal, Journal, Journal, Journal, Journal]; // in the above order
 
@@ -423,20 +421,16 @@ function linkToHost(
       if (Atomics.load(memory, cells.SLEEPERS) > 0) link.wakeHost();
     },
 
-    /** Returns the questions that are still there, as commands. */
+    /** Returns the questions that are still there, oldest first. */
     questions(): Question[] {
       return questions.all().map((record) => {
-        const [by, reason, json] = record.value?.split('\n') ?? [];
-        const answer = { json, by: by || undefined, reason: reason || undefined, isTaken: true, value: undefined };
-        return Object.assign(record, JSON.parse(record.json as string), answer);
+        const ask: AskInfo = Object.assign({ id: record.id }, JSON.parse(record.text.split('\n').pop() as string));
+        return Object.assign(record, { ask });
       }).sort((one, other) => (one.number - other.number) | 0);
     },
-
     /** Answers a question, unless it has ended. */
     answer({ index, number }: Question, text: string): boolean {
-      const isOpen = questions.complete(index, 'value', text, number);
-      if (isOpen) link.log?.write();
-      return isOpen;
+      return questions.complete(index, 'answer', text, number);
     },
 
     /** Returns the command that waits and is about to withdraw the questions. An answer may still precede a save. */
@@ -550,24 +544,20 @@ function linkToHost(
         heardAt: new Date(Date.now() - 250 * link.age()).toISOString(),
         detail: JSON.parse(details.latest(1)[0]?.text ?? 'null'),
         accepts: link.accepts(),
-        asks: asked.filter((one) => !one.isComplete).map(link.askInfo),
+        asks: asked.filter((one) => !one.isComplete).map(({ ask }) => ask),
         commands: listed.map(link.commandInfo),
         log: link.log === null ? undefined : { path: data.log, error: link.log.error },
       });
     },
-    askInfo({ id, message, parameters, at, timeout }: Question): AskInfo {
-      const expiresAt = timeout === undefined ? undefined : new Date(at + timeout).toISOString();
-      return { id, message, parameters, at: new Date(at).toISOString(), expiresAt };
-    },
-    commandInfo(record: JournalRecord & Partial<AskedText>): CommandInfo {
-      const { id, code, name = '', message, json, at, takenAt, seconds, isTaken, isComplete, error } = record;
-      const { value, valueOmitted } = record;
+    commandInfo(record: JournalRecord & { ask?: AskInfo }): CommandInfo {
+      const { id, code, name = '', json, at, takenAt, seconds, isTaken, isComplete, error, value, ask } = record;
       const state = !isTaken ? 'waiting' : !isComplete ? 'running' : error === undefined ? 'done' : 'failed';
       return {
-        id, command: commandNames[code] ?? name, message,
-        arguments: json && (message !== undefined || json.length <= 200) ? JSON.parse(json) : undefined,
+        id, command: commandNames[code] ?? name, message: ask?.message,
+        arguments: json && (ask !== undefined || json.length <= 200) ? JSON.parse(json) : undefined,
         at: new Date(at).toISOString(), takenAt: state === 'running' ? new Date(takenAt).toISOString() : undefined,
-        state, value: value && JSON.parse(value), valueOmitted, error, seconds, by: record.by, reason: record.reason,
+        state, value: value && JSON.parse(value), valueOmitted: record.valueOmitted, error, seconds,
+        by: record.by, reason: record.reason,
       };
     },
   };
@@ -584,7 +574,7 @@ function linkToHost(
 function createLog(
   { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames }: ThreadData,
   [commands, own, posted, statuses, questions]: Journals, readOffset: () => number,
-  link: Infos & { questions(): Question[] }, report: Report,
+  link: { questions(): Question[]; commandInfo(record: JournalRecord): CommandInfo }, report: Report,
 ) {
   const fs = process.getBuiltinModule('node:fs');
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
@@ -625,7 +615,7 @@ function createLog(
       });
       const asked = link.questions().filter((one) => one.logged !== one.word);
       for (const one of asked) {
-        const ask = Object.assign({ event: 'ask' }, link.askInfo(one));
+        const ask = Object.assign({ event: 'ask' }, one.ask);
         if (one.logged === 0 || one.logged >> 3 !== one.word >> 3) news.push([one.started, ask]);
         if (one.isComplete) news.push([Math.max(one.started, one.ended), log.fieldsOf('answer', one)]); // two clocks
       }
@@ -1002,9 +992,11 @@ function serve(
       const answered = question.isComplete ? `${question.by ?? 'somebody'} has answered ${id}` : undefined;
       const error = end ?? answered ?? (stop && `a ${stop} waits`);
       if (error !== undefined) return server.send(connection, prepare(409, { error }));
-      const json = server.readArguments(connection, 'answer', question.parameters, 2048);
+      const json = server.readArguments(connection, 'answer', question.ask.parameters, 2048);
       if (typeof json !== 'string') return server.send(connection, json);
-      if (!link.answer(question, [by, reason, json].join('\n'))) return server.answer(connection); // it has just ended
+      const isAnswered = link.answer(question, [by, reason, 'answer', json].join('\n'));
+      if (!isAnswered) return server.answer(connection); // it has just ended
+      link.log?.write();
       server.send(connection, ok);
       link.wakeHost(); // after the response: it may exit
     },
@@ -1643,7 +1635,8 @@ export class WebApiServer<Name extends string = never> {
   ask<const Types = { approved: 'boolean' }>(message: string, options: AskOptions<Types> = {}): Promise<Answer<Types>> {
     checkOptions('ask', options, ['parameters', 'timeout', 'signal']);
     const { parameters = { approved: { type: 'boolean' } }, timeout, signal } = options;
-    const text = `\n\nanswer\n${checkQuestion(message, parameters, timeout)}`;
+    const at = Date.now();
+    const text = `\n\nanswer\n\n${checkQuestion(message, parameters, timeout, at)}`; // without arguments
     const isSignal = signal === undefined || 'aborted' in Object(signal);
     if (!isSignal) throw new TypeError(`signal must be an AbortSignal, got ${inspect(signal)}`);
     if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
@@ -1652,20 +1645,20 @@ export class WebApiServer<Name extends string = never> {
     for (const settle of this.#asked) settle(); // then, because the question in this slot may just have ended
     if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
     const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
-    const index = questions.append(COMMANDS.length, Date.now(), text, number, timeout);
+    const index = questions.append(COMMANDS.length, at, text, number, timeout);
     const answer = new Promise<Answer<Types>>((resolve, reject) => {
       const settle = (end?: Outcome, reason?: unknown): void => {
         if (end !== undefined) questions.complete(index, end, '');
         if (!questions.isComplete(index)) return;
-        const { value, error } = questions.read(index);
+        const { json, by, reason: why, error } = questions.read(index);
         this.#asked.delete(settle);
         Atomics.sub(this.#memory, CELL.SLEEPERS, 1);
         clearTimeout(timer);
         signal?.removeEventListener('abort', abort);
         this.#wakeThread();
-        const [by, why, json = ''] = value?.split('\n') ?? [];
-        if (value !== undefined) resolve({ arguments: JSON.parse(json), by: by || undefined, reason: why || undefined });
-        else reject(error === 'expired' ? new DOMException(`expired: ${message}`, 'TimeoutError') : reason);
+        if (error === undefined) resolve({ arguments: JSON.parse(json as string), by, reason: why });
+        else if (error === 'expired') reject(new DOMException(`expired: ${message}`, 'TimeoutError'));
+        else reject(reason ?? new DOMException('The question was withdrawn', 'AbortError'));
       };
       const abort = (): void => settle('withdrawn', signal?.reason);
       const timer = timeout === undefined ? setInterval(settle, 2 ** 30) : setTimeout(settle, timeout, 'expired');
@@ -1681,11 +1674,7 @@ export class WebApiServer<Name extends string = never> {
   }
 
   /** Withdraws all open questions, as at the end of a step. Default reason: an AbortError. */
-  withdraw(reason?: unknown): void {
-    for (const settle of this.#asked) {
-      settle('withdrawn', reason ?? new DOMException('The question was withdrawn', 'AbortError'));
-    }
-  }
+  withdraw(reason?: unknown): void { for (const settle of this.#asked) settle('withdrawn', reason); }
 
   /** Completes the command taken last, and reports its outcome. A no-op if it is completed. */
   report(outcome: CommandOutcome = {}): void {
@@ -2586,17 +2575,17 @@ function checkCommands(commands: object, reserved: readonly string[] = RESERVED)
   return json;
 }
 
-/** Checks a question, and returns its JSON. */
-function checkQuestion(text: string, parameters: object, timeout: number | undefined): string {
+/** Checks a question, and returns its `AskInfo` as JSON, without the id. */
+function checkQuestion(text: string, parameters: object, timeout: number | undefined, at: number): string {
   const message = typeof text === 'string' ? tidy(text.replace(/\s+/g, ' '), 1000).trim() : '';
   const isValid = message !== '' && Array.from(text).length <= 1000;
   check('message', text, 'string', 'a text of 1 to 1000 characters', isValid);
   check('parameters', parameters, 'object', 'an object');
   if (timeout !== undefined) checkTimeout(timeout);
-  const json = JSON.stringify({ message, parameters, timeout });
-  checkInteger('the size of the question as JSON', Buffer.byteLength(json), 0, 4096);
+  checkInteger('the size of the question as JSON', Buffer.byteLength(JSON.stringify({ message, parameters })), 0, 4096);
   checkCommands({ answer: { parameters } }, []);
-  return json;
+  const expiresAt = timeout && new Date(at + timeout).toISOString();
+  return JSON.stringify({ message, parameters, at: new Date(at).toISOString(), expiresAt });
 }
 
 /** Rejects unknown options: a misspelt one would leave the default in force. */
