@@ -391,7 +391,7 @@ function linkToHost(
   const maxListed = 16;
   const skew = readOffset() - data.clockOffset; // right unless the clock was set while this thread started
   const journals = data.journals.map((journal) => open(journal, skew)) as Journals;
-  const [commands, own, posted, statuses, questions, details, declarations] = journals;
+  const [commands, own, , statuses, questions, details, declarations] = journals;
   const clockStart = performance.now() - 250 * Atomics.load(memory, cells.CLOCK); // continues that of a dead thread
   let waiting: Connection[] = [];
   let isWatching = false; // the next change of NEWS leads to settle()
@@ -429,16 +429,13 @@ function linkToHost(
       }).sort((one, other) => (one.number - other.number) | 0);
     },
     /** Answers a question, unless it has ended. */
-    answer({ index, number }: Question, text: string): boolean {
-      return questions.complete(index, 'answer', text, number);
-    },
+    answer(one: Question, text: string): boolean { return questions.complete(one.index, 'answer', text, one.number); },
 
-    /** Returns the command that waits and is about to withdraw the questions. An answer may still precede a save. */
+    /** Returns the command that waits and is about to withdraw the questions: one of the host does so at once. */
     waitingStop(): string | undefined {
-      const stops = statusNames[link.statusIndex()] === 'active' ? ['pause', 'shutdown'] : ['shutdown'];
-      return [posted, commands].flatMap((lane) => {
-        return lane.latest(lane.waiting()).filter(({ index }) => lane.expiredAfter(index) === 0);
-      }).map(({ code }) => commandNames[code] as string).find((command) => stops.includes(command));
+      const stops = statusNames[link.statusIndex()] === 'active' ? ['pause', 'shutdown'] : ['shutdown']; // not a save
+      const waiting = commands.latest(commands.waiting()).filter(({ index }) => commands.expiredAfter(index) === 0);
+      return waiting.map(({ code }) => commandNames[code] as string).find((command) => stops.includes(command));
     },
 
     isComplete({ lane, awaited }: Connection): boolean { return lane.isComplete(awaited); },
@@ -1820,8 +1817,8 @@ export class WebApiServer<Name extends string = never> {
     const command = COMMANDS[place.journal.codeOf(place.index)];
     const reason = new DOMException(`Interrupted by ${command}`, 'AbortError');
     interruptions.add(reason);
+    this.withdraw(reason); // first: a listener of the signal may take long
     if (command !== 'save-state') this.#interrupt?.abort(reason);
-    this.withdraw(reason);
   }
 
   #onCommand(): void {
