@@ -283,7 +283,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     wordOf(slot: number): number { return Atomics.load(words, journal.find(slot) + stateAt); },
     /** Returns the records of all slots. */
     all() {
-      return Array.from({ length: slots }, (_, slot) => slot).filter(journal.wordOf).map((slot) => {
+      return Array.from({ length: slots }, (_, slot) => {
         let record = journal.read(slot);
         while (record.word !== journal.wordOf(slot)) record = journal.read(slot);
         return record;
@@ -292,7 +292,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     expire(): void {
       for (let slot = 0; slot < slots; slot += 1) {
         const number = journal.numberOf(slot); // first
-        if (!journal.isComplete(slot) && journal.expiredAfter(slot) > 0) journal.complete(slot, 'expired', '', number);
+        if (journal.expiredAfter(slot) > 0) journal.complete(slot, 'expired', '', number);
       }
     },
 
