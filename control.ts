@@ -123,7 +123,7 @@ export interface CommandRequest<Name extends string = never> {
 /** Options of `ask()`. */
 export interface AskOptions<Types = Record<string, keyof ValueTypes>> {
   /** What an answer consists of. Default: `{ approved: { type: 'boolean' } }`, a yes or no. */
-  parameters?: { readonly [Name in keyof Types]: Parameter & { readonly type: Types[Name] } } | undefined;
+  parameters?: ParametersOf<Types> | undefined;
   /** Milliseconds after which the question has expired. Default: none. */ timeout?: number | undefined;
   /** Withdraws the question: the promise rejects with its reason. */ signal?: AbortSignal | undefined;
 }
@@ -132,6 +132,7 @@ export interface AskOptions<Types = Record<string, keyof ValueTypes>> {
 export interface Answer<Types = Record<string, keyof ValueTypes>> extends Pick<CommandRequest, 'by' | 'reason'> {
   arguments: Values<Types>;
 }
+type ParametersOf<Types> = { readonly [Name in keyof Types]: Parameter & { readonly type: Types[Name] } };
 type ValueTypes = { boolean: boolean; integer: number; number: number; string: string };
 type ValueOf<Type> = Type extends keyof ValueTypes ? ValueTypes[Type] : never;
 type Values<Types> = { [Name in keyof Types as Name]: ValueOf<Types[Name]> };
@@ -2257,9 +2258,7 @@ function placeOf({ host, port, socketPath = '' }: Pick<ThreadData, 'host' | 'por
 //  shutdown from any status: shutting down ──▶ the last save ──▶ the end; paused, if the save fails
 
 /** An own command: `run()` is called between two steps, also while paused, and can end early as a step can. */
-export interface SystemCommand<Types> extends CommandDeclaration<{
-  readonly [Name in keyof Types]: Parameter & { readonly type: Types[Name] };
-}> {
+export interface SystemCommand<Types> extends CommandDeclaration<ParametersOf<Types>> {
   run(values: Values<Types>, request: CommandRequest<string>, control: Control): unknown;
 }
 
