@@ -1464,9 +1464,8 @@ export class WebApiServer<Name extends string = never> {
     this.#options = { ...options };
     this.#memory = this.#data.memory;
     this.#published = this.#data.first;
-    const journals = this.#data.journals.map((memory) => openJournal(memory, 0)) as Journals;
-    [this.#commands, this.#own, this.#posted, this.#statuses, this.#questions] = journals;
-    [, , , , , this.#details, this.#declarations] = journals;
+    [this.#commands, this.#own, this.#posted, this.#statuses, this.#questions, this.#details, this.#declarations] =
+      this.#data.journals.map((memory) => openJournal(memory, 0)) as Journals;
     this.#declarations.append(0, Date.now(), checkCommands(options.commands === undefined ? {} : options.commands));
   }
 
