@@ -2448,8 +2448,9 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
         try {
           const result = system.step(control);
           if (isPromise(result)) await result;
-        } catch (error) {
-          if (!interruptions.has(Object(error)) && !interruptions.has(Object(Object(error).cause))) throw error;
+        } catch (error: any) {
+          const isInterruption = interruptions.has(error) || interruptions.has(error?.cause);
+          if (!isInterruption || !server.hasWaiting()) throw error; // a former command's: the step has an old signal
         }
       }
       server.withdraw(); // what the step or the command has left open
