@@ -954,8 +954,10 @@ function serve(
         return server.send(connection, prepare(404, { error }));
       }
       if (method !== 'POST') return server.send(connection, postOnly);
-      if (declaration === undefined) server.enqueue(connection, code);
-      else server.enqueueDeclared(connection, name, declaration);
+      if (declaration === undefined) return server.enqueue(connection, code);
+      const json = server.readArguments(connection, name, declaration.parameters ?? {}, maxArguments);
+      if (typeof json !== 'string') server.send(connection, json);
+      else server.enqueue(connection, commandNames.length, json === '{}' ? [name] : [name, json]);
     },
 
     /** Returns the arguments as JSON, with the defaults, or an error response. */
@@ -998,12 +1000,6 @@ function serve(
       link.wakeHost(); // after the response: it may exit
     },
 
-    /** Puts an own command on the queue, unless its arguments are wrong. */
-    enqueueDeclared(connection: Connection, name: string, { parameters = {} }: CommandDeclaration): void {
-      const json = server.readArguments(connection, name, parameters, maxArguments);
-      if (typeof json !== 'string') server.send(connection, json);
-      else server.enqueue(connection, commandNames.length, json === '{}' ? [name] : [name, json]);
-    },
     enqueue(connection: Connection, code: number, declared: readonly string[] = []): void {
       let text = '';
       let expires = 0;
