@@ -281,9 +281,11 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     /** Notes what the log has of a record. */
     setLogged({ index, word }: { index: number; word: number }): void { words[journal.find(index) + loggedAt] = word; },
     wordOf(slot: number): number { return Atomics.load(words, journal.find(slot) + stateAt); },
-    /** Returns the records of all slots. */
-    all() {
-      return Array.from({ length: slots }, (_, slot) => {
+    /** Returns the records of all slots, or of those whose present state is not in the log. */
+    all(isForLog: boolean = false) {
+      return Array.from({ length: slots }, (_, slot) => slot).filter((slot) => {
+        return journal.wordOf(slot) !== (isForLog ? words[journal.find(slot) + loggedAt] : 0);
+      }).map((slot) => {
         let record = journal.read(slot);
         while (record.word !== journal.wordOf(slot)) record = journal.read(slot);
         return record;
@@ -421,9 +423,9 @@ function linkToHost(
       if (Atomics.load(memory, cells.SLEEPERS) > 0) link.wakeHost();
     },
 
-    /** Returns the questions that are still there, oldest first. */
-    questions(): Question[] {
-      return questions.all().map((record) => {
+    /** Returns the questions that are still there, oldest first: all, or those whose present state is not in the log. */
+    questions(isForLog: boolean = false): Question[] {
+      return questions.all(isForLog).map((record) => {
         const ask: AskInfo = Object.assign({ id: record.id }, JSON.parse(record.text.split('\n').pop() as string));
         return Object.assign(record, { ask });
       }).sort((one, other) => (one.number - other.number) | 0);
@@ -571,7 +573,7 @@ function linkToHost(
 function createLog(
   { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames }: ThreadData,
   [commands, own, posted, statuses, questions]: Journals, readOffset: () => number,
-  link: { questions(): Question[]; commandInfo(record: JournalRecord): CommandInfo }, report: Report,
+  link: { questions(isForLog: boolean): Question[]; commandInfo(record: JournalRecord): CommandInfo }, report: Report,
 ) {
   const fs = process.getBuiltinModule('node:fs');
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
@@ -610,7 +612,7 @@ function createLog(
           else news.push([kind === 'outcome' ? record.ended : record.started, log.fieldsOf(kind, record)]);
         }
       });
-      const asked = link.questions().filter((one) => one.logged !== one.word);
+      const asked = link.questions(true);
       for (const one of asked) {
         const ask = Object.assign({ event: 'ask' }, one.ask);
         if (one.logged === 0 || one.logged >> 3 !== one.word >> 3) news.push([one.started, ask]);
