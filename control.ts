@@ -134,8 +134,7 @@ export interface Answer<Types = Record<string, keyof ValueTypes>> extends Pick<C
 }
 type ParametersOf<Types> = { readonly [Name in keyof Types]: Parameter & { readonly type: Types[Name] } };
 type ValueTypes = { boolean: boolean; integer: number; number: number; string: string };
-type ValueOf<Type> = Type extends keyof ValueTypes ? ValueTypes[Type] : never;
-type Values<Types> = { [Name in keyof Types as Name]: ValueOf<Types[Name]> };
+type Values<Types> = { [Name in keyof Types as Name]: ValueTypes[Types[Name] & keyof ValueTypes] };
 
 /** What a command threw, or its value: JSON of up to 4 KiB, else omitted. A string is truncated to 1000 characters. */
 export interface CommandOutcome {
@@ -423,7 +422,7 @@ function linkToHost(
       if (Atomics.load(memory, cells.SLEEPERS) > 0) link.wakeHost();
     },
 
-    /** Returns the questions that are still there, oldest first: all, or those whose present state is not in the log. */
+    /** Returns the questions that are still there, oldest first, or those whose present state is not in the log. */
     questions(isForLog: boolean = false): Question[] {
       return questions.all(isForLog).map((record) => {
         const ask: AskInfo = Object.assign({ id: record.id }, JSON.parse(record.text.split('\n').pop() as string));
@@ -1311,7 +1310,7 @@ export interface WebApiServerOptions<Name extends string = never> {
  */
 export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
   message?: string | undefined; // of a question
-  arguments?: Record<string, unknown> | undefined; // if their JSON has at most 200 characters
+  arguments?: Record<string, unknown> | undefined; // of an answer, or if their JSON has at most 200 characters
   at: string;
   takenAt?: string | undefined; // while it runs
   state: 'waiting' | 'running' | 'done' | 'failed';
