@@ -373,6 +373,46 @@ describe('Questions', LIMIT, () => {
     await host.ends();
   });
 
+  it('get an answer that comes at any moment while the next one is asked', async (t) => {
+    const host = runHost(t, `
+      const server = await serve();
+      const { load } = Atomics;
+      for (let [round, isOver] = [0, false]; !isOver; round += 1) {
+        const old = server.ask('old');
+        for (let count = 0; count < 31; count += 1) { // then its slot is the next
+          server.ask('short', { signal: AbortSignal.abort() });
+        }
+        isOver = true;
+        let left = round;
+        Atomics.load = (words, at) => { // stands still at another load in each round
+          if (left === 0) {
+            isOver = false;
+            say('stands still');
+            halt();
+          }
+          left -= 1;
+          return load(words, at);
+        };
+        const next = server.ask('new');
+        Atomics.load = load;
+        if (!isOver) say([(await old).by, (await next).by]);
+      }
+      say('end');
+      await server.close();
+    `);
+    const port = await host.hear<number>();
+    let rounds = 0;
+    for (; await host.hear() === 'stands still'; rounds += 1) {
+      assert.equal((await answer(port, await idOf(port, 'old'), { approved: true }, { by: 'ana' })).statusCode, 200);
+      host.release();
+      await until(async () => (await asksOf(port))[0]?.message === 'new');
+      await answer(port, await idOf(port, 'new'), { approved: false }, { by: 'ben' });
+      assert.deepEqual(await host.hear(), ['ana', 'ben'], `round ${rounds}`);
+    }
+    assert.ok(rounds > 10, `${rounds} rounds`);
+    await host.ends();
+  });
+
   for (const first of [2 ** 29 - 3, 2 ** 30 - 3, 2 ** 31 - 3, 2 ** 32 - 3]) {
     it(`keep ids, order, answers and lines of the log from ${first} on`, async (t) => {
       const { server, port, path, latest } = await start(t, {}, first);
