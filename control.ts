@@ -275,7 +275,6 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
 
     // For questions, which keep their slots while they are open:
 
-    /** Passes over a slot. */
     skip(): void { Atomics.add(words, headAt, 1); },
     /** Notes what the log has of a record. */
     setLogged({ index, word }: { index: number; word: number }): void { words[journal.find(index) + loggedAt] = word; },
