@@ -663,6 +663,20 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
     });
   }
 
+  it('that fails with the reason of a former command ends the launch: its signal is an old one', async (t) => {
+    let signal: AbortSignal | undefined;
+    const { address: { port }, finished } = await launchSystem(t, {
+      step: (control) => {
+        signal ??= control.signal;
+        return sleep(3e5, undefined, { signal });
+      },
+    });
+    const failure = assert.rejects(finished, { name: 'AbortError' });
+    await until(() => signal !== undefined);
+    for (const line of [PAUSE, 'POST /api/resume']) assert.equal((await ask(port, line, WAIT)).statusCode, 200);
+    await failure;
+  });
+
   for (const [what, options] of [
     ['', () => ({})], [', also with a signal of its own', () => ({ signal: new AbortController().signal })],
     [', also without a signal', () => ({ signal: undefined })], [', also with a timeout', () => ({ timeout: 3e5 })],
