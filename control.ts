@@ -273,8 +273,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       };
     },
 
-    // For questions, which keep their slots while they are open:
-
+    /** Passes over the slot of an open question. */
     skip(): void { Atomics.add(words, headAt, 1); },
     /** Notes what the log has of a record. */
     setLogged({ index, word }: { index: number; word: number }): void { words[journal.find(index) + loggedAt] = word; },
