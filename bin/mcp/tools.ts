@@ -141,7 +141,8 @@ export const TOOLS: readonly Tool[] = [
     name: 'get_info',
     title: 'Get info',
     description: 'Returns the status of a system and its report: since when, by whom and why it has that status; ' +
-      '`holds`, everybody who has paused it; `detail`, what the program is doing (step, loss, …); `commands`, the ' +
+      '`holds`, everybody who has paused it; `asks`, its open questions, which only people answer (`answer` in ' +
+      '`commands` is one that has ended); `detail`, what the program is doing (step, loss, …); `commands`, the ' +
       'latest ones, each waiting, running, done or failed; and `accepts`, its own commands for run_command, with ' +
       'their parameters in JSON Schema. `now` is the current time. To watch a system, call wait; do not poll this.',
     inputSchema: inputOf({ system: SYSTEM }, ['system']),
@@ -178,7 +179,7 @@ export const TOOLS: readonly Tool[] = [
   {
     name: 'wait',
     title: 'Wait for a system',
-    description: 'Waits until a system changes, has a status, or reports a detail that meets a condition, and ' +
+    description: 'Waits until a system changes, asks, has a status, or reports a detail that meets a condition, and ' +
       'returns immediately when it does. Watch a system with this; do not poll. `ended` says why the wait ended: ' +
       'reached, changed, offline (the system ended first) or timeout (call it again to keep waiting). If the status ' +
       'is offline or no answer, `reported` is the last report, received at `reportedAt`. To watch several systems, ' +
@@ -187,8 +188,8 @@ export const TOOLS: readonly Tool[] = [
       system: SYSTEM,
       until: {
         ...TEXT_OF_200, default: 'change',
-        description: 'change: a new status, a new cause of it, or the end of a command; a new detail does not count. ' +
-          'A status: active, paused, shutting down, offline, … Or a condition on a field of the detail: `loss < ' +
+        description: 'change: a new status, a new cause of it, a question, or the end of a command; a new detail does ' +
+          'not count. ask: the program has a question in `reported.asks`; tell the user, who must answer it. A status: active, paused, shutting down, offline, … Or a condition on a field of the detail: `loss < ' +
           '0.1`, `step >= 1000`, `phase = test`, `run.processes = 1`.',
       },
       seconds: SECONDS,
