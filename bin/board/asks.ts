@@ -39,10 +39,9 @@ export function readAsks(info: Body): Ask[] {
 /** The ends of the latest questions. */
 export function readAskEnds(info: Body): AskEnd[] {
   return commandsOf(info).filter((entry) => isAnswer(entry) && hasEnded(entry)).map((entry) => {
-    const [id, reason, values] = [excerptOf(entry['id']), excerptOf(entry['reason']), describeValues(entry['arguments'])];
-    const isAnswered = entry['state'] === 'done';
-    const answer = `${excerptOf(entry['by']) || 'somebody'} has answered${values && `: ${values}`}`;
-    const text = isAnswered ? `${answer}${reason && ` (${reason})`}` : excerptOf(entry['error']);
-    return { id, text, isAnswered };
+    const { id, by, reason, error, arguments: given, state } = entry;
+    const [isAnswered, values, why] = [state === 'done', describeValues(given), excerptOf(reason)];
+    const answer = `${excerptOf(by) || 'somebody'} has answered${values && `: ${values}`}${why && ` (${why})`}`;
+    return { id: excerptOf(id), text: isAnswered ? answer : excerptOf(error), isAnswered };
   });
 }

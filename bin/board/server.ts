@@ -112,7 +112,10 @@ async function route(context: Context, request: IncomingMessage, response: Serve
   send(response, 202, { result: 'sent', id: sentId }); // no id if sent to all systems
 }
 
-/** Reads the body of an own command or an answer: a JSON object, or nothing. Node discards the bodies of the standard commands. */
+/**
+ * Reads the body of an own command or an answer: a JSON object, or nothing. Node discards the bodies of the standard
+ * commands.
+ */
 async function readArguments(request: IncomingMessage): Promise<object> {
   const chunks: Buffer[] = [];
   let length = 0;

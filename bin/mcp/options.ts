@@ -64,7 +64,7 @@ function parseAllowed(lists: readonly string[] = []): ReadonlySet<string> {
     const [, command] = /^run:(.*)$/s.exec(word) ?? [];
     const isCommand = command !== undefined && COMMAND.test(command) && !RESERVED.includes(command);
     if (isCommand || word === 'resume' || word === 'shutdown' || word === 'all') continue;
-    if (/^(run:)?answer$/.test(word)) throw new UsageError(`--allow never has answers: people give them, got '${word}'`);
+    if (/^(run:)?answer$/.test(word)) throw new UsageError(`--allow never permits answers: people answer, got '${word}'`);
     throw new UsageError(`--allow must have resume, shutdown, run:COMMAND or all, separated by commas, got '${word}'`);
   }
   return new Set(words);

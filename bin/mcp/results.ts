@@ -39,8 +39,9 @@ export function now(): string {
 }
 
 /**
- * A digest of what counts as a change: the process, the status, its cause, the open questions, the last command that has
- * ended and those before it that have not, and the own commands. The ETag of /api/info also changes when a command arrives.
+ * A digest of what counts as a change: the process, the status, its cause, the open questions, the last command that
+ * has ended and those before it that have not, and the own commands. The ETag of /api/info also changes when a command
+ * arrives.
  */
 export function tagOf(reply: PrintableReply | undefined): string | undefined {
   if (reply?.ok !== true) return undefined;

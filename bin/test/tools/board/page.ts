@@ -338,7 +338,8 @@ export const FIND_FLAWS: string = `
   const flaws = [];
   const { scrollWidth, clientWidth } = document.documentElement;
   if (scrollWidth > clientWidth) flaws.push('the page is ' + scrollWidth + ' px wide');
-  const shown = [...document.querySelectorAll('h1, h2, h3, p, th, td, button, input, select, textarea, summary, li, svg')]
+  const kinds = 'h1, h2, h3, p, th, td, button, input, select, textarea, summary, li, svg';
+  const shown = [...document.querySelectorAll(kinds)]
     .filter((element) => element.checkVisibility() && element.getBoundingClientRect().height > 0);
   const nameOf = (element) => element.localName + ' ' + element.textContent.slice(0, 30);
   const controls = [];
