@@ -1,6 +1,7 @@
 // Questions of a program, as /api/info lists them: what they take, how old they are, and how they end. The server may
 // be any program, so every field may have any type and text.
 
+import { UsageError } from '../line/options.ts';
 import { completionsOf, parametersIn, parseArguments, readArguments } from './accepts.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
 import { describeDuration, secondsSince, timeIn } from './time.ts';
@@ -17,6 +18,7 @@ export interface Question {
 }
 
 const MAX_QUESTIONS = 16; // of a server
+const MAX_NAMED = 60; // characters of a message in an error
 const MAX_CHOICES = 40; // characters of the values of a parameter
 const SHORT: Readonly<Record<string, boolean>> = { yes: true, no: false };
 
@@ -51,16 +53,16 @@ export function yesOrNo({ parameters }: Question): string | null {
 
 // ───── Showing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** `Delete 3 branches? (answer yes or no)`, `Which file? (answer file=… [note=…])`. */
-export function describeQuestion(question: Question, ...more: string[]): string {
-  return `${question.message} (${[`answer ${takenBy(question)}`.trimEnd(), ...more].join('; ')})`;
+/** `Delete 3 branches? (answer yes or no)`, `Which file? (answer k3f-q2 file=… [note=…])`. */
+export function describeQuestion(question: Question, needsId: boolean = false): string {
+  const words = ['answer', needsId ? question.id : '', takenBy(question)].filter((word) => word !== '');
+  return `${question.message} (${words.join(' ')})`;
 }
 
-/** The same, and its age: `Delete 3 branches? (answer yes or no; asked 3 min ago, expires in 12 min)`. */
-export function describeAsked(question: Question): string {
+/** `asked 3 min ago, expires in 12 min`. */
+export function describeTimes(question: Question): string {
   const age = ageOf(question);
-  const times = [age && `asked ${age} ago`, expiryOf(question)].filter((text) => text !== '');
-  return describeQuestion(question, ...times.length === 0 ? [] : [times.join(', ')]);
+  return [age && `asked ${age} ago`, expiryOf(question)].filter((text) => text !== '').join(', ');
 }
 
 /** What a question takes: `yes or no`, `file=… [note=…]`. Empty if an answer has no arguments. */
@@ -86,6 +88,19 @@ export function expiryOf({ entry }: Question): string {
   return time === null ? '' : `expires in ${describeDuration(Math.max(0, time - Date.now()) / 1000)}`;
 }
 
+/** The open questions on one line: `asks: Delete 3 branches?`, `asks 2 questions: Delete 3 branches?`. Or empty. */
+export function summarizeAsks(info: Body): string {
+  const questions = questionsIn(info);
+  const count = questions.length < 2 ? '' : ` ${questions.length} questions`;
+  return questions[0] === undefined ? '' : `asks${count}: ${questions[0].message}`;
+}
+
+/** For an error: `open are k3f-q2 (Delete 3 branches?), k3f-q3 (Which file?)`. */
+export function describeOpen(questions: readonly Pick<Question, 'id' | 'message'>[]): string {
+  const texts = questions.map(({ id, message }) => `${id} (${excerpt(message, MAX_NAMED)})`);
+  return `open are ${texts.join(', ') || 'none'}`;
+}
+
 /** The end of a question: `answer by ana@phone: approved=true (Delete 3 branches?)`, `Delete 3 branches? expired`. */
 export function describeAnswer(entry: Body): string {
   const { state, error, by, reason, arguments: given } = entry;
@@ -97,8 +112,13 @@ export function describeAnswer(entry: Body): string {
   return `${who}${values && `: ${values}`} (${message})`;
 }
 
+/** What was answered: `approved=true (Delete 3 branches?)`. */
+export function describeGiven({ message }: Pick<Question, 'message'>, given: object): string {
+  return `${describeValues(given) || 'answered'} (${message})`;
+}
+
 /** Arguments as they are typed: `approved=true, note=looks good`. */
-export function describeValues(given: unknown): string {
+function describeValues(given: unknown): string {
   const texts = Object.entries(isRecord(given) ? given : {}).map(([name, value]) => `${name}=${excerptOfJson(value)}`);
   return excerpt(texts.join(', '), MAX_VALUE_LENGTH);
 }
@@ -117,15 +137,36 @@ export function describeLack({ version }: Body): string {
  */
 export function readAnswer(question: Question, words: readonly string[]): object {
   const name = yesOrNo(question);
-  const [word = '', ...others] = words;
-  if (name !== null && others.length === 0 && Object.hasOwn(SHORT, word)) return { [name]: SHORT[word] };
+  const [word = '', other] = words;
+  const isShort = other === undefined && Object.hasOwn(SHORT, word);
+  if (isShort && name !== null) return { [name]: SHORT[word] };
+  if (isShort) throw new UsageError(`${question.id} takes ${takenBy(question) || 'no arguments'}, got ${word}`);
   return readArguments(parseArguments(words), { description: '', parameters: question.parameters });
 }
 
-/** What the last word of an answer may be; the words before it are typed. */
-export function answersTo(question: Question, words: readonly string[]): string[] {
-  const { parameters } = question;
-  const short = yesOrNo(question) !== null && words.length < 2 ? Object.keys(SHORT) : [];
-  const declared = completionsOf(new Map([['answer', { description: '', parameters }]]), ['answer', ...words]);
-  return [...short.filter((word) => word.startsWith(words.at(-1) ?? '')), ...declared];
+/** The form of an id in which control.ts numbers questions: a word that is no argument may be a target. */
+export function isQuestionId(word: string): boolean {
+  return /^[a-z0-9]+-q\d+$/.test(word);
+}
+
+/**
+ * Returns what the last word after `answer` may be: the id of a question, or what the question takes that is named
+ * first, or else the only one.
+ *
+ * @param words As far as they are typed.
+ * @param hasShort Whether `yes` and `no` may be typed.
+ */
+export function completeAnswer(questions: readonly Question[], words: readonly string[], hasShort: boolean): string[] {
+  const current = words.at(-1) ?? '';
+  const named = words.length < 2 ? undefined : questions.find(({ id }) => id === words[0]);
+  const typed = named === undefined ? words : words.slice(1);
+  const question = named ?? (questions.length === 1 ? questions[0] : undefined);
+  const ids = words.length < 2 && (current !== '' || question === undefined) ? questions.map(({ id }) => id) : [];
+  const found = ids.filter((id) => isQuestionId(id) && id.startsWith(current));
+  if (question === undefined) return found;
+  const short = hasShort && typed.length < 2 && yesOrNo(question) !== null ? Object.keys(SHORT) : [];
+  if (short.length > 0 && current === '') return short;
+  const declaration = { description: '', parameters: question.parameters };
+  const declared = completionsOf(new Map([['answer', declaration]]), ['answer', ...typed]);
+  return [...short.filter((word) => word.startsWith(current)), ...declared, ...found];
 }

@@ -1,6 +1,8 @@
 // The body of /api/info in words for people. The server may be any program, so every field may have any type and text.
 
-import { describeAsked, describeAnswer, isAnswer, questionsIn } from './asks.ts';
+import {
+  describeAnswer, describeQuestion, describeTimes, isAnswer, questionsIn, summarizeAsks,
+} from './asks.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
 import { clockTime, describeDuration, secondsSince, timeIn } from './time.ts';
 import type { Body } from './time.ts';
@@ -35,9 +37,10 @@ export function describeStatus(info: Body): string {
   return status + ago + cause + (queue ? blocked : seconds < 1 ? step : alone);
 }
 
-/** The same, and the last save: `paused 3 min ago by ana@laptop; saved 5 min ago`. */
+/** The same, the open questions and the last save: `active; asks: Delete 3 branches?; saved 5 min ago`. */
 export function describeStatusAndSave(info: Body): string {
-  return [describeStatus(info), describeSaves(info, true)].filter((text) => text !== '').join('; ');
+  const texts = [describeStatus(info), summarizeAsks(info), describeSaves(info, true)];
+  return texts.filter((text) => text !== '').join('; ');
 }
 
 /** The last save, and a later failure: `states/….json 3 min ago by ana@laptop; save failed 1 min ago: ENOSPC`. */
@@ -62,8 +65,12 @@ function describeSaves(info: Body, isBrief: boolean): string {
 /** When a command ended: ` 3 min ago`, or an empty text. */
 function describeAge(entry: Body): string {
   const age = secondsSince(entry, 'at');
-  const seconds = typeof entry['seconds'] === 'number' ? entry['seconds'] : 0;
-  return age === null ? '' : ` ${describeDuration(Math.max(0, age - seconds))} ago`;
+  return age === null ? '' : ` ${describeDuration(Math.max(0, age - secondsOf(entry)))} ago`;
+}
+
+/** From the acceptance of a command to its outcome, or from a question to its end. 0 if unknown. */
+function secondsOf({ seconds }: Body): number {
+  return typeof seconds === 'number' ? seconds : 0;
 }
 
 /** For how long a command has run; since its acceptance, if the server is older than 0.16. */
@@ -74,10 +81,13 @@ function runningSeconds(entry: Body): number {
 /** Aligned lines with all details. */
 export function describeInfo(info: Body): string[] {
   const commands = commandsOf(info).map((entry) => {
-    const time = timeIn(entry, 'at');
+    const sentAt = timeIn(entry, 'at');
+    const time = sentAt !== null && isAnswer(entry) ? sentAt + 1000 * secondsOf(entry) : sentAt; // when it was asked
     return `${time === null ? '' : `${clockTime(new Date(time))} `}${describeCommand(entry)}`;
   });
-  const asks = questionsIn(info).map((question) => `${question.id}: ${describeAsked(question)}`);
+  const asks = questionsIn(info).map((question) => {
+    return `${[question.id, describeTimes(question)].filter(Boolean).join(', ')}: ${describeQuestion(question)}`;
+  });
   const started = secondsSince(info, 'startedAt');
   const rows = [
     ['name', `${textOf(info, 'name')} (process ${textOf(info, 'pid')} on ${textOf(info, 'host')})`],
