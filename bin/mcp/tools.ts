@@ -189,8 +189,8 @@ export const TOOLS: readonly Tool[] = [
       system: SYSTEM,
       until: {
         ...TEXT_OF_200, default: 'change',
-        description: 'change: a new status, a new cause of it, a question, or the end of a command or of a question; a ' +
-          'new detail does not count. ask: the program has a question in `reported.asks`; tell the user, who must ' +
+        description: 'change: a new status, a new cause of it, a question, or the end of a command or of a question; ' +
+          'a new detail does not count. ask: the program has a question in `reported.asks`; tell the user, who must ' +
           'answer it. A status: active, paused, shutting down, offline, … Or a condition on a field of the detail: ' +
           '`loss < 0.1`, `step >= 1000`, `phase = test`, `run.processes = 1`.',
       },

@@ -118,7 +118,7 @@ export function describeGiven({ message }: Pick<Question, 'message'>, given: obj
 }
 
 /** Arguments as they are typed: `approved=true, note=looks good`. */
-function describeValues(given: unknown): string {
+export function describeValues(given: unknown): string {
   const texts = Object.entries(isRecord(given) ? given : {}).map(([name, value]) => `${name}=${excerptOfJson(value)}`);
   return excerpt(texts.join(', '), MAX_VALUE_LENGTH);
 }
