@@ -321,7 +321,7 @@ export class BoardSystem {
       detail: this.#rows,
       progress: progress && { ...progress, name: excerpt(progress.name), leftMs },
       current: currentValues(detail, this.#ownCommands),
-      asks: this.isOffline ? [] : readAsks(info),
+      asks: reply?.ok === true || reported === NO_ANSWER ? readAsks(info) : [],
       askEnds: readAskEnds(info),
       commands,
       sent: this.#sent,

@@ -129,6 +129,22 @@ describe('A question on the web API of control-board', LIMIT, () => {
     assert.deepEqual(posted, [`POST /api/answer?id=x&by=${encodeURIComponent(BY)}&reason=y`, 'POST /api/answer']);
   });
 
+  it('stays while the system is silent, but not when it refuses or has ended', async (t) => {
+    const failure = { ok: false, error: 'x', original: 'x', body: {} };
+    const open = { ...INFO, asks: [{ id: 'q1', message: MESSAGE, parameters: {} }] };
+    let current: object = { ok: true, value: 'active', original: 'active', body: open };
+    const system = createSystem(t, () => current);
+    for (const [reply, status, count] of [
+      [current, 'active', 1], [{ ...failure, phase: 'sent', code: 'ETIMEDOUT' }, 'no answer', 1],
+      [{ ...failure, phase: 'answered', statusCode: 401 }, 'missing or wrong token', 0], [current, 'active', 1],
+      [{ ...failure, phase: 'connect', code: 'ECONNREFUSED' }, 'offline', 0],
+    ] as const) {
+      current = reply;
+      await eventually(async () => system.state.status === status);
+      assert.equal(system.state.asks.length, count, status);
+    }
+  });
+
   it('has short texts without control characters, whatever a system sends', async (t) => {
     const texts = [HOSTILE, HOSTILE.repeat(99), '', 7, null, {}, [HOSTILE], true];
     const asks = [
