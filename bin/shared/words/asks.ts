@@ -117,9 +117,12 @@ export function describeGiven({ message }: Pick<Question, 'message'>, given: obj
   return `${describeValues(given) || 'answered'} (${message})`;
 }
 
-/** Arguments as they are typed: `approved=true, note=looks good`. */
+/** Arguments almost as they are typed: `approved=true, note="looks good"`. No text looks like another argument. */
 export function describeValues(given: unknown): string {
-  const texts = Object.entries(isRecord(given) ? given : {}).map(([name, value]) => `${name}=${excerptOfJson(value)}`);
+  const texts = Object.entries(isRecord(given) ? given : {}).map(([name, value]) => {
+    const isPlain = typeof value !== 'string' || /^[^\s"',=]+$/.test(value);
+    return `${name}=${excerptOfJson(isPlain ? value : JSON.stringify(value))}`;
+  });
   return excerpt(texts.join(', '), MAX_VALUE_LENGTH);
 }
 

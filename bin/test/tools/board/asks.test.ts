@@ -73,8 +73,8 @@ describe('A question on the web API of control-board', LIMIT, () => {
     const { askEnds, commands: [listed] } = await untilSystem(other, ({ asks, askEnds: [end] }) => {
       return asks.length === 0 && end !== undefined;
     });
-    assert.deepEqual(askEnds, [{ id, text: 'ana@phone has answered: file=a, note= (looked)', isAnswered: true }]);
-    assert.equal(listed?.answer, 'answer by ana@phone (looked): file=a, note= (Which one?)');
+    assert.deepEqual(askEnds, [{ id, text: 'ana@phone has answered: file=a, note="" (looked)', isAnswered: true }]);
+    assert.equal(listed?.answer, 'answer by ana@phone (looked): file=a, note="" (Which one?)');
     assert.equal(await gauge(), 'control_asks{system="cleaner"} 0');
   });
 
