@@ -208,14 +208,15 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     append(code: number, at: number, text: string, number: number = 0, expires: number = 0, log?: () => void): number {
       const index = journal.head();
       const record = journal.find(index);
+      Atomics.store(words, record + stateAt, 0); // for all()
       words[record + codeAt] = code;
-      words[record + stateAt] = (number << 2) | open;
       words[record + resultLengthAt] = 0;
       words[record + lengthAt] = text === '' ? 0 : texts.write(text, journal.findRoom(index), textBytes);
       words[record + numberAt] = number;
       words[record + expiresAt] = expires;
       times[record / 2 + atAt] = at || 1; // 0: never used
       times[record / 2 + startAt] = performance.now() + skew;
+      Atomics.store(words, record + stateAt, (number << 2) | open);
       log?.();
       Atomics.store(words, headAt, (index + 1) | 0);
       return index;
@@ -230,17 +231,14 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     /** Adds the outcome of a record: a value as JSON or nothing, an error, or why the value is omitted. */
     complete(index: number, outcome: Outcome, text: string, number: number = journal.numberOf(index)): boolean {
       const [record, room] = [journal.find(index), journal.findRoom(index) + textBytes];
+      const [present, state] = [(number << 2) | open, { value: done, error: failed, valueOmitted: omitted }[outcome]];
+      if (Atomics.load(words, record + stateAt) !== present) return false; // for questions, which others complete, too
       if (text !== '') words[record + resultLengthAt] = texts.write(text, room, resultBytes);
       times[record / 2 + endAt] = performance.now() + skew;
-      const [present, state] = [(number << 2) | open, { value: done, error: failed, valueOmitted: omitted }[outcome]];
       const isOpen = Atomics.compareExchange(words, record + stateAt, present, (number << 2) | state) === present;
       if (isOpen) Atomics.add(words, endsAt, 1);
       return isOpen;
     },
-    /** Passes a slot over: that of a question that is open. */
-    skip(): void { Atomics.add(words, headAt, 1); },
-    /** Notes what the log has of a question. */
-    setLogged({ index, word }: { index: number; word: number }): void { words[journal.find(index) + loggedAt] = word; },
 
     read(index: number) {
       const record = journal.find(index);
@@ -269,6 +267,28 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
         value: kind === done && result !== '' ? result : undefined, // JSON
         valueOmitted: kind === omitted ? result : undefined,
       };
+    },
+
+    // For questions, which keep their slots while they are open:
+
+    /** Passes over a slot. */
+    skip(): void { Atomics.add(words, headAt, 1); },
+    /** Notes what the log has of a record. */
+    setLogged({ index, word }: { index: number; word: number }): void { words[journal.find(index) + loggedAt] = word; },
+    wordOf(slot: number): number { return Atomics.load(words, journal.find(slot) + stateAt); },
+    /** Returns the records of all slots. */
+    all() {
+      return Array.from({ length: slots }, (_, slot) => slot).filter(journal.wordOf).map((slot) => {
+        let record = journal.read(slot);
+        while (record.word !== journal.wordOf(slot)) record = journal.read(slot);
+        return record;
+      }).filter(({ word }) => word !== 0); // 0: never used, or being written
+    },
+    expire(): void {
+      for (let slot = 0; slot < slots; slot += 1) {
+        const number = journal.numberOf(slot); // first
+        if (!journal.isComplete(slot) && journal.expiredAfter(slot) > 0) journal.complete(slot, 'error', '', number);
+      }
     },
 
     /** Returns the latest records, oldest first. */
@@ -398,13 +418,9 @@ function linkToHost(
       if (Atomics.load(memory, cells.SLEEPERS) > 0) link.wakeHost();
     },
 
-    /** Returns the questions that are still there, as commands. One that is due expires, as the host may be busy. */
+    /** Returns the questions that are still there, as commands. */
     questions(): Question[] {
-      if (questions.head() === 0) return [];
-      for (const { index, number, isComplete } of questions.latest(31)) { // all but the slot at HEAD
-        if (!isComplete && questions.expiredAfter(index) > 0) questions.complete(index, 'error', '', number);
-      }
-      return questions.latest(31).map((record) => {
+      return questions.all().map((record) => {
         const { json = '', value = '{}', error, valueOmitted } = record;
         const end = error !== undefined ? 'expired' : valueOmitted !== undefined ? 'withdrawn' : undefined;
         const own = { isTaken: true, error: end, json: undefined, value: undefined, valueOmitted: undefined };
@@ -490,6 +506,7 @@ function linkToHost(
         const news = Atomics.load(memory, cells.NEWS); // before the checks: what they miss ends the watch at once
         const now = performance.now();
         link.advanceClock();
+        questions.expire(); // the host may be busy
         const candidates = waiting;
         waiting = [];
         for (const connection of candidates) {
@@ -518,11 +535,13 @@ function linkToHost(
     info(): object {
       const [status] = statuses.latest(1) as [JournalRecord];
       const asked = link.questions();
-      const taken = journals.slice(0, 3).flatMap((journal) => {
+      const records: (JournalRecord | Question)[] = journals.slice(0, 3).flatMap((journal) => {
         return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from what runs on
-      });
-      const records = [...taken, ...asked.filter((one) => one.isComplete)];
-      records.sort((one, other) => (one.number - other.number) | 0);
+      }).sort((one, other) => (one.number - other.number) | 0);
+      for (const one of asked.filter(({ isComplete }) => isComplete)) { // among them by its end
+        const next = records.findIndex(({ started }) => started > one.ended);
+        records.splice(next === -1 ? records.length : next, 0, one);
+      }
       const blocking = [records.find((one) => one.isTaken && !one.isComplete), records.find((one) => !one.isTaken)];
       const listed = records.filter((one, index) => blocking.includes(one) || index >= records.length - maxListed);
       return Object.assign({}, data.about, {
@@ -608,8 +627,8 @@ function createLog(
       const asked = link.questions().filter((one) => one.logged !== one.word);
       for (const one of asked) {
         const ask = Object.assign({ event: 'ask' }, link.askInfo(one));
-        if (one.logged >> 2 !== one.word >> 2) news.push([one.started, ask]);
-        if (one.isComplete) news.push([one.ended, log.fieldsOf('answer', one)]);
+        if (one.logged === 0 || one.logged >> 2 !== one.word >> 2) news.push([one.started, ask]);
+        if (one.isComplete) news.push([Math.max(one.started, one.ended), log.fieldsOf('answer', one)]); // two clocks
       }
       const command = lane?.read(lane.head());
       if (command !== undefined) news.push([command.started, log.fieldsOf('command', command)]);
@@ -969,6 +988,7 @@ function serve(
 
     /** Answers a question. This does not use the queue: a program that waits for an answer takes no commands. */
     answer(connection: Connection): void {
+      link.settle(); // a question may have expired
       const given = new URLSearchParams(connection.head.query);
       const [id = '', by = '', reason = ''] = ['id', 'by', 'reason'].map((name) => tidyText(given.get(name) ?? ''));
       const asked = link.questions();
@@ -1624,13 +1644,14 @@ export class WebApiServer<Name extends string = never> {
     checkOptions('ask', options, ['parameters', 'timeout', 'signal']);
     const { parameters = { approved: { type: 'boolean' } }, timeout, signal } = options;
     const json = checkQuestion(message, parameters, timeout);
-    if (this.#state === 'idle' || this.#state === 'closed') throw new Error('Cannot ask: the server is not running');
+    if (signal !== undefined) check('signal', signal, 'object', 'an AbortSignal', 'aborted' in Object(signal));
+    if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
     for (const settle of this.#asked) settle(); // before the slot of an answer is reused
     if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
     const questions = this.#questions;
+    while (!questions.isComplete(questions.head())) questions.skip();
     const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
     const index = questions.append(COMMANDS.length, Date.now(), `\n\nanswer\n${json}`, number, timeout);
-    while (!questions.isComplete(questions.head())) questions.skip();
     const answer = new Promise<Answer<Types>>((resolve, reject) => {
       const settle = (end?: Outcome, reason?: unknown): void => {
         if (end !== undefined) questions.complete(index, end, '');
@@ -1656,6 +1677,13 @@ export class WebApiServer<Name extends string = never> {
     this.#wakeThread();
     this.#interruptStep(); // by a command that waits already
     return answer;
+  }
+
+  /** Withdraws all open questions, as at the end of a step. Default reason: an AbortError. */
+  withdraw(reason?: unknown): void {
+    for (const settle of this.#asked) {
+      settle('valueOmitted', reason ?? new DOMException('The question was withdrawn', 'AbortError'));
+    }
   }
 
   /** Completes the command taken last, and reports its outcome. A no-op if it is completed. */
@@ -1803,7 +1831,7 @@ export class WebApiServer<Name extends string = never> {
     const reason = new DOMException(`Interrupted by ${command}`, 'AbortError');
     interruptions.add(reason);
     if (command !== 'save-state') this.#interrupt?.abort(reason);
-    for (const settle of this.#asked) settle('valueOmitted', reason);
+    this.withdraw(reason);
   }
 
   #onCommand(): void {
@@ -1991,7 +2019,7 @@ export class WebApiServer<Name extends string = never> {
   async #stopThread(): Promise<void> {
     this.report({});
     this.#state = 'closed';
-    for (const settle of this.#asked) settle('valueOmitted', new Error('The server is closed'));
+    this.withdraw(new Error('The server is closed'));
     clearTimeout(this.#restartTimer);
     const worker = this.#worker;
     if (worker !== null) {
@@ -2321,7 +2349,6 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
 
   let status = cause.length > 0 ? PAUSED : ACTIVE;
   let isOver = false;
-  const turns: AbortController[] = []; // the questions of a step or a command end with it
   let endSignal: string | null = null; // the first signal that asked for a shutdown
   const server = new WebApiServer<string>({
     ...options,
@@ -2341,10 +2368,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     hasCommands: () => server.hasCommands(),
     get holds() { return server.holds; },
     get signal() { return server.signal; },
-    ask(message, options) {
-      turns.push(new AbortController());
-      return server.ask(message, { signal: turns.at(-1)?.signal, ...options });
-    },
+    ask: (message, options) => server.ask(message, options),
   };
   const setStatus = (next: SystemStatus): void => {
     status = next;
@@ -2442,7 +2466,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
           if (!interruptions.has(Object(error)) && !interruptions.has(Object(Object(error).cause))) throw error;
         }
       }
-      while (turns.length > 0) turns.pop()?.abort();
+      server.withdraw(); // what the step or the command has left open
       if (clock.now() < turnEndsAt) continue;
       await nextTurn(); // the rest of this turn, which may be past the check for signals
       await nextTurn(); // a complete turn
@@ -2540,7 +2564,7 @@ function checkCommands(commands: object, reserved: readonly string[] = RESERVED)
     checkOptions(name, declaration, ['description', 'parameters']);
     const { parameters = {}, ...words } = declaration;
     validate(`${name}.`, words, { description });
-    check(`${name}.parameters`, parameters, 'object', 'an object');
+    check(`${name}.parameters`, parameters, 'object', 'an object', !Array.isArray(parameters));
     for (const [word, parameter] of Object.entries(parameters)) {
       const path = `${name}.${word}.`;
       const { default: preset, enum: choices = [], ...others } = Object(parameter) as Parameter;
@@ -2560,12 +2584,15 @@ function checkCommands(commands: object, reserved: readonly string[] = RESERVED)
 }
 
 /** Checks a question, and returns its JSON. */
-function checkQuestion(message: string, parameters: object, timeout: number | undefined): string {
-  check('message', message, 'string', 'a text of 1 to 1000 characters', /\S/.test(message) && message.length <= 1000);
+function checkQuestion(text: string, parameters: object, timeout: number | undefined): string {
+  const message = typeof text === 'string' ? tidy(text.replace(/\s+/g, ' '), 1000).trim() : '';
+  const isValid = message !== '' && Array.from(text).length <= 1000;
+  check('message', text, 'string', 'a text of 1 to 1000 characters', isValid);
+  check('parameters', parameters, 'object', 'an object');
   if (timeout !== undefined) checkTimeout(timeout);
-  const { answer } = JSON.parse(checkCommands({ answer: { parameters } }, []));
-  const json = JSON.stringify({ message: tidy(message.replace(/\s+/g, ' ').trim(), 1000), timeout, ...answer });
+  const json = JSON.stringify({ message, parameters, timeout });
   checkInteger('the size of the question as JSON', Buffer.byteLength(json), 0, 4096);
+  checkCommands({ answer: { parameters } }, []);
   return json;
 }
 
