@@ -421,17 +421,18 @@ function linkToHost(
     /** Returns the questions that are still there, as commands. */
     questions(): Question[] {
       return questions.all().map((record) => {
-        const { json = '', value = '{}', error, valueOmitted } = record;
+        const { error, valueOmitted } = record;
+        const [by, reason, json] = record.value?.split('\n') ?? [];
         const end = error !== undefined ? 'expired' : valueOmitted !== undefined ? 'withdrawn' : undefined;
-        const own = { isTaken: true, error: end, json: undefined, value: undefined, valueOmitted: undefined };
-        return Object.assign(record, own, JSON.parse(json), JSON.parse(value));
+        const answer = { json, by: by || undefined, reason: reason || undefined, error: end };
+        const command = { isTaken: true, value: undefined, valueOmitted: undefined };
+        return Object.assign(record, JSON.parse(record.json as string), command, answer);
       }).sort((one, other) => (one.number - other.number) | 0);
     },
 
     /** Answers a question, unless it has ended, and wakes the host. */
     answer({ index, number }: Question, json: string, by: string, reason: string): boolean {
-      const answer = JSON.stringify({ json, by: by || undefined, reason: reason || undefined });
-      if (!questions.complete(index, 'value', answer, number)) return false;
+      if (!questions.complete(index, 'value', [by, reason, json].join('\n'), number)) return false;
       link.log?.write();
       link.wakeHost();
       link.settle();
@@ -1662,8 +1663,8 @@ export class WebApiServer<Name extends string = never> {
         clearTimeout(timer);
         signal?.removeEventListener('abort', abort);
         this.#wakeThread();
-        const { json = '', by, reason: why }: JournalRecord = JSON.parse(value ?? '{}');
-        if (value !== undefined) resolve({ arguments: JSON.parse(json), by, reason: why });
+        const [by, why, values = ''] = value?.split('\n') ?? [];
+        if (value !== undefined) resolve({ arguments: JSON.parse(values), by: by || undefined, reason: why || undefined });
         else reject(error === undefined ? reason : new DOMException(`expired: ${message}`, 'TimeoutError'));
       };
       const abort = (): void => settle('valueOmitted', signal?.reason);
