@@ -1131,7 +1131,7 @@ describe('A question', LIMIT, () => {
       ['?', { parameters: 'yes' }, "TypeError: parameters must be an object, got 'yes'"],
       ['?', { parameters: () => {} }, 'TypeError: parameters must be an object, got [Function: parameters]'],
       ['?', { parameters: [] }, 'RangeError: answer.parameters must be an object, got []'],
-      ['?', { signal: {} }, 'RangeError: signal must be an AbortSignal, got {}'],
+      ['?', { signal: {} }, 'TypeError: signal must be an AbortSignal, got {}'],
       ['?', { parameters: { ...parameters, no: { type: 'bool' } } }, /^RangeError: answer.no.type must be one of /],
       ['?', { parameters: { a: { type: 'string', description: 'x'.repeat(4096) } } }, /size of the question as JSON/],
     ] as const) {
