@@ -1,0 +1,107 @@
+// `control-run ask`: a script asks whoever controls the program it is part of, and waits for the answer.
+
+import { once } from 'node:events';
+import { writeSync } from 'node:fs';
+import { connect } from 'node:net';
+import { describeOptions, parseDuration, parseOptions, UsageError } from '../shared/line/options.ts';
+import { describeAuthor } from '../shared/words/describe.ts';
+import { excerpt, isRecord, MAX_VALUE_LENGTH, printableJson } from '../shared/words/text.ts';
+import type { Socket } from 'node:net';
+
+const CODES = { YES: 0, NO: 1, EXPIRED: 4, WITHDRAWN: 5 } as const;
+const NOBODY = 'nobody can answer';
+
+const OPTIONS = {
+  timeout: { type: 'string', value: 'SECONDS', help: 'the question expires after this time (default: never)' },
+  parameters: {
+    type: 'string', value: 'JSON',
+    help: `what the answer consists of, such as '{"file":{"type":"string"}}': prints it as JSON (default: yes or no)`,
+  },
+} as const;
+
+const HELP = `
+Usage: control-run ask MESSAGE [--timeout SECONDS] [--parameters JSON]
+
+Asks whoever controls the program, and waits for the answer. For any process of a program under control-run.
+
+  control-run ask 'Deploy build 4711?' --timeout 15m && deploy
+
+${describeOptions(OPTIONS)}
+
+A pause leaves the question open, and its time stands still. To withdraw it, end this process.
+
+Exit codes: 0 yes, or the answer to --parameters; 1 no, 2 usage error or not under control-run, 4 expired, 5 withdrawn.
+`;
+
+/**
+ * Asks. Returns the exit code.
+ *
+ * @param say Prints a line for people.
+ * @throws {UsageError} If nobody can be asked, or the question is refused.
+ */
+export async function askFromShell(args: readonly string[], say: (message: string) => void): Promise<number> {
+  const parsed = parseOptions(OPTIONS, HELP, 1, args);
+  if (parsed === null) return 0;
+  const { values: { timeout, parameters }, positionals: [message] } = parsed;
+  if (message === undefined) throw new UsageError('MESSAGE is missing; see control-run ask --help');
+  const question = JSON.stringify({
+    message,
+    timeout: timeout === undefined ? undefined : parseDuration('--timeout', timeout),
+    parameters: parameters === undefined ? undefined : parseJson('--parameters', parameters),
+  });
+  const socket = await connectToRun();
+  say(`waits for an answer: ${excerpt(message, MAX_VALUE_LENGTH)}`);
+  const { error, arguments: values, ...author } = await exchange(socket, question);
+  if (error === 'expired' || String(error).startsWith('withdrawn')) {
+    say(String(error));
+    return error === 'expired' ? CODES.EXPIRED : CODES.WITHDRAWN;
+  }
+  if (!isRecord(values)) throw new UsageError(String(error));
+  const isYes = values['approved'] === true;
+  say(`${parameters !== undefined ? 'answered' : isYes ? 'yes' : 'no'}${describeAuthor(author)}`);
+  if (parameters !== undefined) print(values);
+  return isYes || parameters !== undefined ? CODES.YES : CODES.NO;
+}
+
+function parseJson(option: string, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new UsageError(`${option} must be JSON, got '${text}'`);
+  }
+}
+
+async function connectToRun(): Promise<Socket> {
+  if (process.platform === 'win32') throw new UsageError(`${NOBODY}: control-run ask is not available on Windows`);
+  const path = process.env['CONTROL_RUN_SOCKET'];
+  if (!path) throw new UsageError(`${NOBODY}: this is not a program under control-run`);
+  const socket = connect(path);
+  try {
+    await once(socket, 'connect');
+    return socket;
+  } catch (error) {
+    throw new UsageError(`${NOBODY}: cannot reach control-run: ${(error as Error).message}`);
+  }
+}
+
+/** Sends the question, and returns the reply. */
+async function exchange(socket: Socket, question: string): Promise<Record<string, unknown>> {
+  let text = '';
+  socket.setEncoding('utf8').on('data', (part: string) => (text += part)).on('error', () => {}); // `close` follows
+  socket.write(`${question}\n`);
+  await once(socket, 'close');
+  try {
+    return JSON.parse(text) as Record<string, unknown>;
+  } catch {
+    return { error: 'withdrawn: control-run was killed' };
+  }
+}
+
+/** Not with a stream, which would make a pipe non-blocking, also for the other commands of a script. */
+function print(values: object): void {
+  try {
+    writeSync(1, `${printableJson(values)}\n`);
+  } catch (error) {
+    throw new UsageError(`cannot write the answer: ${(error as Error).message}`);
+  }
+}
