@@ -9,6 +9,7 @@ import { excerpt, isRecord, MAX_VALUE_LENGTH, printableJson } from '../shared/wo
 import type { Socket } from 'node:net';
 
 const CODES = { YES: 0, NO: 1, EXPIRED: 4, WITHDRAWN: 5 } as const;
+const SOON_MS = 200; // a refusal comes sooner
 const NOBODY = 'nobody can answer';
 
 const OPTIONS = {
@@ -50,8 +51,8 @@ export async function askFromShell(args: readonly string[], say: (message: strin
     parameters: parameters === undefined ? undefined : parseJson('--parameters', parameters),
   });
   const socket = await connectToRun();
-  say(`waits for an answer: ${excerpt(message, MAX_VALUE_LENGTH)}`);
-  const { error, arguments: values, ...author } = await exchange(socket, question);
+  const timer = setTimeout(() => say(`waits for an answer: ${excerpt(message, MAX_VALUE_LENGTH)}`), SOON_MS);
+  const { error, arguments: values, ...author } = await exchange(socket, question).finally(() => clearTimeout(timer));
   if (error === 'expired' || String(error).startsWith('withdrawn')) {
     say(String(error));
     return error === 'expired' ? CODES.EXPIRED : CODES.WITHDRAWN;

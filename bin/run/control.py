@@ -86,6 +86,7 @@ class Control:
         Raises TimeoutError after `timeout` seconds, Interrupted when a pause, a save or a shutdown waits, ValueError if
             the question is invalid, and RuntimeError without control-run."""
         if self.lines is None: raise RuntimeError('nobody can answer: not under control-run')
+        if any(map(is_stop, self.waiting)): raise Interrupted('a command waits for poll()')
         self.asked += 1
         question = {'id': f'a{self.asked}', 'message': message, 'parameters': parameters, 'timeout': timeout}
         self.say(ask={key: value for key, value in question.items() if value is not None})
@@ -95,7 +96,10 @@ class Control:
             raise
         error = answer.get('error')
         if error == 'expired': raise TimeoutError(f'expired: {message}')
-        if error: raise (Interrupted if re.match('Interrupted|withdrawn', error) else ValueError)(error)
+        if error and not re.match('Interrupted|withdrawn', error): raise ValueError(error)
+        if error:
+            self.waiting or self.poller.poll(1000)  # the command may arrive just after, or never if it fails
+            raise Interrupted(error)
         return answer['arguments']['approved'] if parameters is None else to_floats(answer['arguments'], parameters)
 
     def receive_answer(self, id):
@@ -104,6 +108,7 @@ class Control:
             if line is None: raise Interrupted('control-run was killed')
             if 'answer' not in line: self.waiting.append(line)
             elif line['answer']['id'] == id: return line['answer']
+            if is_stop(line): self.say(withdraw=id)  # control-run has sent it before it received the question
 
     def receive(self):
         line = attempt(self.lines, lambda lines: lines.readline()) or b''
@@ -140,6 +145,9 @@ def declare(name, function):
         words = {'type': TYPES[kind], 'enum': choices, 'default': default if has_default else None}
         parameters[key] = {word: value for word, value in words.items() if value is not None}
     return {'description': (inspect.getdoc(original) or '').split('\n')[0], 'parameters': parameters}
+
+
+def is_stop(line): return line.get('command') in ('pause', 'save-state', 'shutdown')
 
 
 def to_floats(arguments, parameters):

@@ -49,13 +49,13 @@ export async function ask(server: WebApiServer<string>, fields: object, signal: 
 }
 
 async function tryToAsk(server: WebApiServer<string>, fields: object, signal: AbortSignal): Promise<Answer> {
-  const { message, timeout, ...options } = fields as { message: string; timeout?: unknown };
+  const { message, timeout, ...options } = fields as { message?: string; timeout?: unknown };
   const isTimeout = typeof timeout === 'number' && timeout >= MIN_SECONDS && timeout <= MAX_SECONDS;
   if (timeout !== undefined && !isTimeout) {
     throw new RangeError(`timeout must be a number of seconds from ${MIN_SECONDS} to ${MAX_SECONDS}`);
   }
   const timeoutMs = isTimeout ? timeout * 1000 : undefined;
-  return await server.ask(message, { ...options, timeout: timeoutMs, signal } as AskOptions);
+  return await server.ask(message ?? '', { ...options, timeout: timeoutMs, signal } as AskOptions);
 }
 
 function describeError({ name, message }: Error): string {
