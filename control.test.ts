@@ -31,7 +31,7 @@ import {
   launch,
 } from './control.ts';
 import type { Host } from './bin/test/host.ts';
-import type { Control, CommandRequest, ControlCommand, System } from './control.ts';
+import type { AskInfo, Control, CommandRequest, ControlCommand, System } from './control.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStatus;
@@ -383,7 +383,7 @@ describe('GET /api/info', LIMIT, () => {
     assert.match(headers['etag'] ?? '', /^"[a-z\d]{3}-\d+"$/);
     assert.deepEqual(others, {
       name: 'pole', pid: process.pid, host: hostname(), version: VERSION, status: 'active', holds: [],
-      detail: { episode: 7, tags: ['a'] }, accepts: {}, commands: [],
+      detail: { episode: 7, tags: ['a'] }, accepts: {}, asks: [], commands: [],
     });
     for (const time of [startedAt, since, heardAt]) assert.equal(new Date(time).toISOString(), time);
     assert.ok(Math.abs(Date.parse(startedAt) - performance.timeOrigin) < 1000 && before <= Date.parse(since));
@@ -992,6 +992,155 @@ describe('The signal', LIMIT, () => {
   });
 });
 
+// ───── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('A question', LIMIT, () => {
+  const answer = async (client: WebApiClient, id: string, values: object, options = {}): Promise<string> => {
+    const reply = await client.request('answer', { id, arguments: values, ...options });
+    return reply.ok ? JSON.stringify(reply.body) : `${reply.statusCode} ${reply.error}`;
+  };
+  const openIn = async (client: WebApiClient): Promise<AskInfo> => {
+    const [question] = (await client.info())?.asks ?? [];
+    assert.ok(question !== undefined);
+    return question;
+  };
+  const errorOf = (promise: Promise<unknown>): Promise<Error> => promise.then(() => assert.fail(), (error) => error);
+
+  it('is in /api/info until its first answer, which the program gets with who gave it and why', async (t) => {
+    const { server, client, port } = await startServer(t);
+    const asked = server.ask('Delete\n 3 branches?');
+    const { headers: { etag }, body: { asks: [{ id, at, ...others }] } } = await ask(port, INFO);
+    assert.match(id, /^[a-z\d]{3}-q1$/);
+    assert.equal(new Date(at).toISOString(), at);
+    assert.deepEqual(others, { message: 'Delete 3 branches?', parameters: { approved: { type: 'boolean' } } });
+    const who = { by: 'ana@phone', reason: 'looked' };
+    assert.equal(await answer(client, id, { approved: true }, who), '{"result":"ok"}');
+    assert.equal(await answer(client, id, { approved: false }, { by: 'ben' }), `409 ana@phone has answered ${id}`);
+    assert.deepEqual(await asked, { arguments: { approved: true }, ...who });
+    const { headers, body: { asks, commands: [{ at: askedAt, seconds, ...entry }] } } = await ask(port, INFO);
+    assert.deepEqual([asks, askedAt, typeof seconds, headers['etag'] === etag], [[], at, 'number', false]);
+    const { message } = others;
+    assert.deepEqual(entry, { id, command: 'answer', message, arguments: { approved: true }, state: 'done', ...who });
+    assert.equal(server.hasCommands(), false);
+  });
+
+  it('stays open after a wrong answer, which gets a line that says what is right', async (t) => {
+    const { server, client, port } = await startServer(t);
+    const file = { type: 'string', enum: ['1.pt', '2.pt'] } as const;
+    const asked = server.ask('Which checkpoint?', { parameters: { file, note: { type: 'string', default: '' } } });
+    const { id } = await openIn(client);
+    for (const [to, values, outcome] of [
+      [id, {}, '400 answer: file must be one of 1.pt, 2.pt, got nothing'],
+      [id, { file: '3.pt' }, '400 answer: file must be one of 1.pt, 2.pt, got "3.pt"'],
+      [id, { file: '1.pt', approved: true }, '400 answer: approved is unknown, not one of [file, note]'],
+      [id, [], '400 answer: a JSON object is required'],
+      [id, { file: '1.pt', note: 'x'.repeat(2048) }, '413 The arguments exceed 2048 bytes'],
+      ['k3f-q9', { file: '1.pt' }, `404 There is no question k3f-q9: open are ${id}`],
+      ['', { file: '1.pt' }, `404 There is no question without an id: open are ${id}`],
+    ] as const) assert.equal(await answer(client, to, values), outcome);
+    assert.equal((await ask(port, `GET /api/answer?id=${id}`)).summary, `405 ${NO_METHOD}`);
+    assert.equal(await answer(client, id, { file: '2.pt' }), '{"result":"ok"}');
+    assert.deepEqual((await asked).arguments, { file: '2.pt', note: '' });
+  });
+
+  it('expires after its timeout: the promise rejects with a TimeoutError', async (t) => {
+    const { server, client } = await startServer(t);
+    const asked = server.ask('Deploy?', { timeout: 300 });
+    const { id, at, expiresAt = '' } = await openIn(client);
+    assert.equal(Date.parse(expiresAt) - Date.parse(at), 300);
+    const { name, message } = await errorOf(asked);
+    assert.deepEqual([name, message], ['TimeoutError', 'expired: Deploy?']);
+    assert.equal(await answer(client, id, { approved: true }), `409 ${id} has expired`);
+    const { state, error } = (await client.info())?.commands[0] ?? {};
+    assert.deepEqual([state, error], ['failed', 'expired']);
+  });
+
+  it('ends with the work that a pause, a shutdown or a save interrupts, without an answer', async (t) => {
+    const { server, client } = await startServer(t);
+    for (const command of ['pause', 'shutdown', 'save-state'] as const) {
+      const { signal } = server;
+      const asked = [server.ask('Delete?'), server.ask('Really?')];
+      const { id } = await openIn(client);
+      server.post(command);
+      const errors = await Promise.all(asked.map(errorOf));
+      for (const error of errors) assert.equal(`${error.name}: ${error.message}`, `AbortError: Interrupted by ${command}`);
+      assert.equal(signal.reason, command === 'save-state' ? undefined : errors[0]);
+      const late = await errorOf(server.ask('And now?')); // the command still waits
+      assert.equal(late.message, `Interrupted by ${command}`);
+      assert.deepEqual([await answer(client, id, { approved: true })], [`409 ${id} was withdrawn`]);
+      assert.deepEqual(takeAll(server), [command]);
+    }
+    assert.deepEqual((await client.info())?.asks, []);
+  });
+
+  it('gets no answer while a pause or a shutdown waits, even if the program is too busy to know', async (t) => {
+    const host = runHost(t, `
+      const server = await serve();
+      server.ask('Delete?').then(say, ({ message }) => say(message));
+      say('asked');
+      halt();
+    `);
+    const port = await host.hear<number>();
+    await host.hear();
+    const client = new WebApiClient('127.0.0.1', port);
+    const { id } = await openIn(client);
+    await client.resume();
+    await client.pause();
+    assert.equal(await answer(client, id, { approved: true }), '409 a pause waits');
+    host.release();
+    assert.equal(await host.hear(), 'Interrupted by pause');
+  });
+
+  it('ends by its signal or close(); the promise need not be handled', async (t) => {
+    const { server, client } = await startServer(t);
+    const end = new AbortController();
+    const asked = server.ask('Delete?', { signal: end.signal });
+    const { id } = await openIn(client);
+    end.abort(new Error('enough'));
+    assert.equal((await errorOf(asked)).message, 'enough');
+    assert.equal(await answer(client, id, { approved: true }), `409 ${id} was withdrawn`);
+    assert.equal((await errorOf(server.ask('Again?', { signal: end.signal }))).message, 'enough');
+    const last = server.ask('Really?');
+    await server.close();
+    assert.equal((await errorOf(last)).message, 'The server is closed');
+    assert.throws(() => server.ask('Still there?'), { message: 'Cannot ask: the server is not running' });
+  });
+
+  it('is one of 16 that are open at most', async (t) => {
+    const { server, client } = await startServer(t);
+    const asked = Array.from({ length: 16 }, (_, index) => server.ask(`${index}?`));
+    assert.throws(() => server.ask('16?'), { message: 'Cannot ask: 16 questions are open' });
+    const asks = (await client.info())?.asks ?? [];
+    assert.deepEqual(asks.map(({ message }) => message), asked.map((_, index) => `${index}?`));
+    for (const { id } of [...asks].reverse()) await answer(client, id, { approved: true }, { by: id });
+    assert.deepEqual((await Promise.all(asked)).map(({ by }) => by), asks.map(({ id }) => id));
+  });
+
+  it('that is wrong causes a TypeError or a RangeError that names the fault', async (t) => {
+    const { server } = await startServer(t);
+    const parameters = { file: { type: 'string', enum: ['1.pt'] } };
+    for (const [message, options, fault] of [
+      [7, {}, 'TypeError: message must be a text of 1 to 1000 characters, got 7'],
+      ['', {}, "RangeError: message must be a text of 1 to 1000 characters, got ''"],
+      [' \n ', {}, "RangeError: message must be a text of 1 to 1000 characters, got ' \\n '"],
+      ['x'.repeat(1001), {}, /^RangeError: message must be a text of 1 to 1000 characters, got 'x+/],
+      ['?', { timeOut: 1 }, 'TypeError: ask has no option timeOut; it has parameters, timeout, signal'],
+      ['?', { timeout: 0 }, /^RangeError: timeout must be a number of milliseconds above 0/],
+      ['?', { parameters: 'yes' }, "TypeError: answer.parameters must be an object, got 'yes'"],
+      ['?', { parameters: { ...parameters, no: { type: 'bool' } } }, /^RangeError: answer.no.type must be one of /],
+      ['?', { parameters: { a: { type: 'string', description: 'x'.repeat(4096) } } }, /size of the question as JSON/],
+    ] as const) {
+      try {
+        server.ask(message as string, options as {});
+        assert.fail(`no error: ${fault}`);
+      } catch (error) {
+        if (typeof fault === 'string') assert.equal(String(error), fault);
+        else assert.match(String(error), fault);
+      }
+    }
+  });
+});
+
 // ───── Sleeping ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('A program that sleeps', { ...LIMIT, concurrency: 3 }, () => {
@@ -1466,6 +1615,19 @@ describe('The log', LIMIT, () => {
     assert.deepEqual([lines[3].status, lines[3].by, lines[3].holds.length], ['paused', 'ana@laptop', 1]);
   });
 
+  it('has a question, and its answer before the response', async (t) => {
+    const log = join(makeFolder(t), 'log.jsonl');
+    const { server, client } = await startServer(t, { log });
+    const asked = server.ask('Delete?', { timeout: 60_000 });
+    const { asks: [question] = [] } = await client.info() ?? {};
+    await client.request('answer', { id: question?.id, arguments: { approved: false }, by: 'ana', reason: 'no' });
+    const lines = readFileSync(log, 'utf8').trim().split('\n').map((line) => JSON.parse(line)).slice(-2);
+    assert.deepEqual((await asked).arguments, { approved: false });
+    const [entry] = (await client.info())?.commands ?? [];
+    const events = lines.map(({ time, name, pid, ...fields }) => fields);
+    assert.deepEqual(events, [{ event: 'ask', ...question }, { event: 'answer', ...entry }]);
+  });
+
   it('refuses the start if it cannot be opened', async (t) => {
     const log = join(makeFolder(t), 'missing', 'log.jsonl');
     const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0, log });
@@ -1805,6 +1967,51 @@ describe('launch()', LIMIT, () => {
     assert.deepEqual(log, [false, false, true, true, true, 'onPaused', 'saveState', 'onPaused']);
     assert.deepEqual((await client.info())?.commands.map(({ command, by, reason }) => [command, by, reason]), [
       ['pause', 'ana', undefined], ['save-state', 'itself', 'checkpoint'], ['pause', 'itself', 'enough'],
+    ]);
+  });
+
+  it('takes a rejection by its signal or a question for the end of a step, and any other for a failure', async (t) => {
+    const ways: ((control: Control) => unknown)[] = [
+      (control) => control.ask('Delete?'),
+      (control) => sleep(60_000, undefined, { signal: control.signal }), // an AbortError whose cause is the reason
+      ({ signal }) => new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
+    ];
+    let steps = 0;
+    const { client, finished } = await launchSystem(t, {
+      step: (control) => {
+        steps += 1;
+        if (steps <= ways.length) return ways[steps - 1]?.(control);
+        throw new DOMException('Interrupted by nobody', 'AbortError');
+      },
+    });
+    for (const way of ways.keys()) {
+      await until(() => steps === way + 1);
+      await client.request('pause', { wait: 60 });
+      assert.deepEqual([await client.getStatus(), steps], [PAUSED, way + 1]);
+      void client.resume();
+    }
+    await assert.rejects(finished, { message: 'Interrupted by nobody' });
+  });
+
+  it('withdraws the questions of a step or an own command once that has ended', async (t) => {
+    const errors: string[] = [];
+    const leave = ({ ask: open }: Control): void => void open('Well?').catch(({ name }) => errors.push(name));
+    let isAsking = true;
+    const { client } = await launchSystem(t, {
+      step: (control) => {
+        if (isAsking) leave(control);
+        isAsking = false;
+        return sleep(1);
+      },
+      commands: { evaluate: { run: (_values, _request, control) => leave(control) } },
+    });
+    await until(() => errors.length === 1);
+    await client.request('evaluate', { wait: 60 });
+    await until(() => errors.length === 2);
+    const { asks, commands } = await client.info() ?? {};
+    assert.deepEqual([asks, errors], [[], ['AbortError', 'AbortError']]);
+    assert.deepEqual(commands?.map(({ command, error }) => [command, error]), [
+      ['answer', 'withdrawn'], ['evaluate', undefined], ['answer', 'withdrawn'],
     ]);
   });
 

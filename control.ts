@@ -84,6 +84,7 @@ const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStat
 const STATUSES: readonly SystemStatus[] = [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]; // of a server
 const STATUS_NAMES: readonly string[] = STATUSES.map((status) => status.statusName);
 const COMMANDS = ['pause', 'resume', 'shutdown', 'save-state'] as const; // shared memory holds indexes
+const RESERVED: readonly string[] = [...COMMANDS, 'status', 'info', 'answer']; // no names for own commands
 const COMMAND_NAME = /^[a-z][a-z0-9-]{0,31}$/;
 
 /** A command to the host. One for the current status, such as `pause` while paused, should be a no-op. */
@@ -207,14 +208,15 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     append(code: number, at: number, text: string, number: number = 0, expires: number = 0, log?: () => void): number {
       const index = journal.head();
       const record = journal.find(index);
+      Atomics.store(words, record + stateAt, 0); // for all()
       words[record + codeAt] = code;
-      words[record + stateAt] = (number << 2) | open;
       words[record + resultLengthAt] = 0;
       words[record + lengthAt] = text === '' ? 0 : texts.write(text, journal.findRoom(index), textBytes);
       words[record + numberAt] = number;
       words[record + expiresAt] = expires;
       times[record / 2 + atAt] = at || 1; // 0: never used
       times[record / 2 + startAt] = performance.now() + skew;
+      Atomics.store(words, record + stateAt, (number << 2) | open);
       log?.();
       Atomics.store(words, headAt, (index + 1) | 0);
       return index;
@@ -229,17 +231,14 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     /** Adds the outcome of a record: a value as JSON or nothing, an error, or why the value is omitted. */
     complete(index: number, outcome: Outcome, text: string, number: number = journal.numberOf(index)): boolean {
       const [record, room] = [journal.find(index), journal.findRoom(index) + textBytes];
+      const [present, state] = [(number << 2) | open, { value: done, error: failed, valueOmitted: omitted }[outcome]];
+      if (Atomics.load(words, record + stateAt) !== present) return false; // for questions, which others complete, too
       if (text !== '') words[record + resultLengthAt] = texts.write(text, room, resultBytes);
       times[record / 2 + endAt] = performance.now() + skew;
-      const [present, state] = [(number << 2) | open, { value: done, error: failed, valueOmitted: omitted }[outcome]];
       const isOpen = Atomics.compareExchange(words, record + stateAt, present, (number << 2) | state) === present;
       if (isOpen) Atomics.add(words, endsAt, 1);
       return isOpen;
     },
-    /** Passes a slot over: that of a question that is open. */
-    skip(): void { Atomics.add(words, headAt, 1); },
-    /** Notes what the log has of a question. */
-    setLogged({ index, word }: { index: number; word: number }): void { words[journal.find(index) + loggedAt] = word; },
 
     read(index: number) {
       const record = journal.find(index);
@@ -270,6 +269,28 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       };
     },
 
+    // For questions, which keep their slots while they are open:
+
+    /** Passes over a slot. */
+    skip(): void { Atomics.add(words, headAt, 1); },
+    /** Notes what the log has of a record. */
+    setLogged({ index, word }: { index: number; word: number }): void { words[journal.find(index) + loggedAt] = word; },
+    wordOf(slot: number): number { return Atomics.load(words, journal.find(slot) + stateAt); },
+    /** Returns the records of all slots. */
+    all() {
+      return Array.from({ length: slots }, (_, slot) => slot).filter(journal.wordOf).map((slot) => {
+        let record = journal.read(slot);
+        while (record.word !== journal.wordOf(slot)) record = journal.read(slot);
+        return record;
+      }).filter(({ word }) => word !== 0); // 0: never used, or being written
+    },
+    expire(): void {
+      for (let slot = 0; slot < slots; slot += 1) {
+        const number = journal.numberOf(slot); // first
+        if (!journal.isComplete(slot) && journal.expiredAfter(slot) > 0) journal.complete(slot, 'error', '', number);
+      }
+    },
+
     /** Returns the latest records, oldest first. */
     latest(count: number) {
       for (;;) {
@@ -286,7 +307,7 @@ type Outcome = 'value' | 'error' | 'valueOmitted';
 type Journal = ReturnType<typeof openJournal>;
 type JournalRecord = ReturnType<Journal['read']>;
 type Question = JournalRecord & AskedText;
-type LogSource = { questions(): Question[]; askInfo(one: Question): AskInfo; commandInfo(one: JournalRecord): CommandInfo };
+type Infos = { askInfo(one: Question): AskInfo; commandInfo(record: JournalRecord): CommandInfo };
 type AskedText = { message: string; parameters: Parameters; timeout?: number | undefined };
 type JournalMemory = ReturnType<typeof allocateJournal>;
 type Journals = [Journal, Journal, Journal, Journal, Journal, Journal, Journal]; // two lanes, posted, statuses, …
@@ -397,24 +418,19 @@ function linkToHost(
       if (Atomics.load(memory, cells.SLEEPERS) > 0) link.wakeHost();
     },
 
-    /** Returns the questions that are still there, as commands. One that is due expires, as the host may be busy. */
+    /** Returns the questions that are still there, as commands. */
     questions(): Question[] {
-      if (questions.head() === 0) return [];
-      for (const { index, number, isComplete } of questions.latest(31)) { // all but the slot at HEAD
-        if (!isComplete && questions.expiredAfter(index) > 0) questions.complete(index, 'error', '', number);
-      }
-      return questions.latest(31).map((record) => {
-        const { json = '', value = '{}', error, isComplete } = record;
-        const { arguments: values, by, reason } = JSON.parse(value);
-        const end = error !== undefined ? 'expired' : isComplete && values === undefined ? 'withdrawn' : undefined;
-        const answer = { json: values && JSON.stringify(values), value: undefined, valueOmitted: undefined, by, reason };
-        return Object.assign(record, JSON.parse(json), answer, { error: end, isTaken: true });
+      return questions.all().map((record) => {
+        const { json = '', value = '{}', error, valueOmitted } = record;
+        const end = error !== undefined ? 'expired' : valueOmitted !== undefined ? 'withdrawn' : undefined;
+        const own = { isTaken: true, error: end, json: undefined, value: undefined, valueOmitted: undefined };
+        return Object.assign(record, own, JSON.parse(json), JSON.parse(value));
       }).sort((one, other) => (one.number - other.number) | 0);
     },
 
     /** Answers a question, unless it has ended, and wakes the host. */
     answer({ index, number }: Question, json: string, by: string, reason: string): boolean {
-      const answer = JSON.stringify({ arguments: JSON.parse(json), by: by || undefined, reason: reason || undefined });
+      const answer = JSON.stringify({ json, by: by || undefined, reason: reason || undefined });
       if (!questions.complete(index, 'value', answer, number)) return false;
       link.log?.write();
       link.wakeHost();
@@ -422,17 +438,12 @@ function linkToHost(
       return true;
     },
 
-    /** Returns the `pause` or `shutdown` that waits and withdraws all questions, if any. */
+    /** Returns the command that waits and is about to withdraw the questions. An answer may still precede a save. */
     waitingStop(): string | undefined {
-      const isActive = statusNames[link.statusIndex()] === 'active';
-      for (const lane of [posted, commands]) {
-        for (let index = lane.tail(); index !== lane.head(); index = (index + 1) | 0) {
-          const command = commandNames[lane.codeOf(index)];
-          const isStop = command === 'shutdown' || (command === 'pause' && isActive);
-          if (isStop && lane.expiredAfter(index) === 0) return command;
-        }
-      }
-      return undefined;
+      const stops = statusNames[link.statusIndex()] === 'active' ? ['pause', 'shutdown'] : ['shutdown'];
+      return [posted, commands].flatMap((lane) => {
+        return lane.latest(lane.waiting()).filter(({ index }) => lane.expiredAfter(index) === 0);
+      }).map(({ code }) => commandNames[code] as string).find((command) => stops.includes(command));
     },
 
     isComplete({ lane, awaited }: Connection): boolean { return lane.isComplete(awaited); },
@@ -495,6 +506,7 @@ function linkToHost(
         const news = Atomics.load(memory, cells.NEWS); // before the checks: what they miss ends the watch at once
         const now = performance.now();
         link.advanceClock();
+        questions.expire(); // the host may be busy
         const candidates = waiting;
         waiting = [];
         for (const connection of candidates) {
@@ -523,11 +535,13 @@ function linkToHost(
     info(): object {
       const [status] = statuses.latest(1) as [JournalRecord];
       const asked = link.questions();
-      const taken = journals.slice(0, 3).flatMap((journal) => {
+      const records: (JournalRecord | Question)[] = journals.slice(0, 3).flatMap((journal) => {
         return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from what runs on
-      });
-      const records = [...taken, ...asked.filter((one) => one.isComplete)];
-      records.sort((one, other) => (one.number - other.number) | 0);
+      }).sort((one, other) => (one.number - other.number) | 0);
+      for (const one of asked.filter(({ isComplete }) => isComplete)) { // among them by its end
+        const next = records.findIndex(({ started }) => started > one.ended);
+        records.splice(next === -1 ? records.length : next, 0, one);
+      }
       const blocking = [records.find((one) => one.isTaken && !one.isComplete), records.find((one) => !one.isTaken)];
       const listed = records.filter((one, index) => blocking.includes(one) || index >= records.length - maxListed);
       return Object.assign({}, data.about, {
@@ -570,7 +584,8 @@ function linkToHost(
 
 function createLog(
   { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames }: ThreadData,
-  [commands, own, posted, statuses, questions]: Journals, readOffset: () => number, link: LogSource, report: Report,
+  [commands, own, posted, statuses, questions]: Journals, readOffset: () => number,
+  link: Infos & { questions(): Question[] }, report: Report,
 ) {
   const fs = process.getBuiltinModule('node:fs');
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
@@ -611,8 +626,9 @@ function createLog(
       });
       const asked = link.questions().filter((one) => one.logged !== one.word);
       for (const one of asked) {
-        if (one.logged >> 2 !== one.word >> 2) news.push([one.started, Object.assign({ event: 'ask' }, link.askInfo(one))]);
-        if (one.isComplete) news.push([one.ended, log.fieldsOf('answer', one)]);
+        const ask = Object.assign({ event: 'ask' }, link.askInfo(one));
+        if (one.logged === 0 || one.logged >> 2 !== one.word >> 2) news.push([one.started, ask]);
+        if (one.isComplete) news.push([Math.max(one.started, one.ended), log.fieldsOf('answer', one)]); // two clocks
       }
       const command = lane?.read(lane.head());
       if (command !== undefined) news.push([command.started, log.fieldsOf('command', command)]);
@@ -972,6 +988,7 @@ function serve(
 
     /** Answers a question. This does not use the queue: a program that waits for an answer takes no commands. */
     answer(connection: Connection): void {
+      link.settle(); // a question may have expired
       const given = new URLSearchParams(connection.head.query);
       const [id = '', by = '', reason = ''] = ['id', 'by', 'reason'].map((name) => tidyText(given.get(name) ?? ''));
       const asked = link.questions();
@@ -982,11 +999,10 @@ function serve(
         return server.send(connection, prepare(404, { error }));
       }
       const stop = link.waitingStop();
-      if (question.isComplete || stop !== undefined) {
-        const end = question.error === undefined ? `${question.by ?? 'somebody'} has answered ${id}`
-          : `${id} ${question.error === 'expired' ? 'has' : 'was'} ${question.error}`;
-        return server.send(connection, prepare(409, { error: question.isComplete ? end : `a ${stop} waits` }));
-      }
+      const end = question.error === 'expired' ? `${id} has expired` : question.error && `${id} was withdrawn`;
+      const answered = question.isComplete ? `${question.by ?? 'somebody'} has answered ${id}` : undefined;
+      const error = end ?? answered ?? (stop && `a ${stop} waits`);
+      if (error !== undefined) return server.send(connection, prepare(409, { error }));
       const json = server.readArguments(connection, 'answer', question.parameters, 2048);
       if (typeof json !== 'string') server.send(connection, json);
       else if (link.answer(question, json, by, reason)) server.send(connection, ok);
@@ -1618,25 +1634,24 @@ export class WebApiServer<Name extends string = never> {
   }
 
   /**
-   * Asks whoever controls the program; the first answer counts. The message is shown on one line. The promise need not
-   * be handled. It keeps the process alive until the question ends: it rejects with a TimeoutError if that expires, and
-   * with an AbortError if it is withdrawn, which the server does for a `pause` or `shutdown` as `signal` aborts, for a
-   * `save-state`, and when it closes.
+   * Asks whoever controls the program; the first answer counts. Line breaks in the message become spaces. An open
+   * question keeps the process alive. A rejection need not be handled: it is a TimeoutError if the question expires, or
+   * an AbortError if a command ends the present work: one that aborts `signal`, or a `save-state`.
    *
-   * @throws {Error} If sixteen questions are open, or the server is not running.
+   * @throws {Error} If 16 questions are open, or the server is not running.
    */
   ask<const Types = { approved: 'boolean' }>(message: string, options: AskOptions<Types> = {}): Promise<Answer<Types>> {
     checkOptions('ask', options, ['parameters', 'timeout', 'signal']);
     const { parameters = { approved: { type: 'boolean' } }, timeout, signal } = options;
-    const asked = checkQuestion(message, parameters);
-    if (timeout !== undefined) checkTimeout(timeout);
-    if (this.#state !== 'running' && this.#state !== 'starting') throw new Error('Cannot ask: the server is not running');
+    const json = checkQuestion(message, parameters, timeout);
+    if (signal !== undefined) check('signal', signal, 'object', 'an AbortSignal', 'aborted' in Object(signal));
+    if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
     for (const settle of this.#asked) settle(); // before the slot of an answer is reused
     if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
-    const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
     const questions = this.#questions;
-    const index = questions.append(COMMANDS.length, Date.now(), `\n\nanswer\n${JSON.stringify({ ...asked, timeout })}`, number, timeout);
     while (!questions.isComplete(questions.head())) questions.skip();
+    const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
+    const index = questions.append(COMMANDS.length, Date.now(), `\n\nanswer\n${json}`, number, timeout);
     const answer = new Promise<Answer<Types>>((resolve, reject) => {
       const settle = (end?: Outcome, reason?: unknown): void => {
         if (end !== undefined) questions.complete(index, end, '');
@@ -1647,12 +1662,12 @@ export class WebApiServer<Name extends string = never> {
         clearTimeout(timer);
         signal?.removeEventListener('abort', abort);
         this.#wakeThread();
-        if (value !== undefined) resolve(JSON.parse(value));
-        else reject(error === undefined ? reason : new DOMException(`expired: ${asked.message}`, 'TimeoutError'));
+        const { json = '', by, reason: why }: JournalRecord = JSON.parse(value ?? '{}');
+        if (value !== undefined) resolve({ arguments: JSON.parse(json), by, reason: why });
+        else reject(error === undefined ? reason : new DOMException(`expired: ${message}`, 'TimeoutError'));
       };
       const abort = (): void => settle('valueOmitted', signal?.reason);
-      // Without a timeout, the timer only keeps the process alive.
-      const timer = timeout === undefined ? setInterval(() => {}, 2 ** 30) : setTimeout(settle, timeout, 'error');
+      const timer = timeout === undefined ? setInterval(settle, 2 ** 30) : setTimeout(settle, timeout, 'error');
       signal?.addEventListener('abort', abort);
       this.#asked.add(settle);
       Atomics.add(this.#memory, CELL.SLEEPERS, 1);
@@ -1660,7 +1675,7 @@ export class WebApiServer<Name extends string = never> {
     });
     answer.catch(() => {});
     this.#wakeThread();
-    this.#interruptStep();
+    this.#interruptStep(); // by a command that waits already
     return answer;
   }
 
@@ -1804,7 +1819,7 @@ export class WebApiServer<Name extends string = never> {
     return undefined;
   }
 
-  /** Aborts `signal` if a waiting command ends the present work, and withdraws the questions. That no longer expires. */
+  /** Lets a waiting command that ends the present work abort `signal` and withdraw the questions. It never expires. */
   #interruptStep(): void {
     const isAborted = this.#interrupt?.signal.aborted !== false;
     if (isAborted && this.#asked.size === 0) return;
@@ -2535,52 +2550,50 @@ function checkToken(token: unknown): void {
   if (token.length < 16 || token.length > 1024) throw new RangeError(`${message} ${token.length}`);
 }
 
-/** Checks a question, and returns its message on one line, and a copy of its parameters. */
-function checkQuestion(message: string, parameters: object): AskedText {
-  check('message', message, 'string', 'a text of 1 to 1000 characters', /\S/.test(message) && message.length <= 1000);
-  const json = JSON.stringify({ message: tidy(message.replace(/\s+/g, ' ').trim(), 1000), parameters });
-  const asked: AskedText = JSON.parse(json);
-  checkParameters('ask', asked.parameters);
-  checkInteger('the size of the question as JSON', Buffer.byteLength(json), 0, 4096);
-  return asked;
-}
-
 /** Checks declarations of commands, and returns their JSON. */
-function checkCommands(commands: object): string {
+function checkCommands(commands: object, reserved: readonly string[] = RESERVED): string {
   check('commands', commands, 'object', 'an object');
   const json = JSON.stringify(commands); // leaves functions out
+  const description: Parameter = { type: 'string', default: '' };
+  const type: Parameter = { type: 'string', enum: ['boolean', 'integer', 'number', 'string'] };
+  const minimum: Parameter = { type: 'number', default: 0 };
+  const maxLength: Parameter = { type: 'integer', minimum: 0, default: 0 };
   for (const [name, declaration] of Object.entries<CommandDeclaration>(JSON.parse(json))) {
-    const isFree = COMMAND_NAME.test(name) && ![...COMMANDS, 'status', 'info', 'answer'].includes(name);
+    const isFree = COMMAND_NAME.test(name) && !reserved.includes(name);
     check('the name of a command', name, 'string', 'a letter and up to 31 of a–z, 0–9 and -, not in use', isFree);
     checkOptions(name, declaration, ['description', 'parameters']);
     const { parameters = {}, ...words } = declaration;
-    validate(`${name}.`, words, { description: { type: 'string', default: '' } });
-    checkParameters(name, parameters);
+    validate(`${name}.`, words, { description });
+    check(`${name}.parameters`, parameters, 'object', 'an object', !Array.isArray(parameters));
+    for (const [word, parameter] of Object.entries(parameters)) {
+      const path = `${name}.${word}.`;
+      const { default: preset, enum: choices = [], ...others } = Object(parameter) as Parameter;
+      const maximum: Parameter = { ...minimum, minimum: others.minimum, default: others.minimum ?? 0 };
+      const limits: object = others.type === 'string' ? { maxLength } : { minimum, maximum };
+      const isName = /^[A-Za-z]\w{0,31}$/.test(word);
+      check('the name of a parameter', word, 'string', 'a letter and up to 31 letters, digits and _', isName);
+      validate(path, others, { type, description, ...limits });
+      check(`${path}enum`, choices, 'object', 'a list', Array.isArray(choices) && parameter.enum?.length !== 0);
+      for (const choice of choices) validate(path, { enum: choice }, { enum: others });
+      if (preset !== undefined) validate(path, { default: preset }, { default: parameter });
+    }
   }
   checkInteger('the number of commands', Object.keys(commands).length, 0, 32);
   checkInteger('the size of the commands as JSON', Buffer.byteLength(json), 0, 8192);
   return json;
 }
 
-/** Checks the parameters of a command or a question. */
-function checkParameters(owner: string, parameters: Parameters): void {
-  check(`${owner}.parameters`, parameters, 'object', 'an object');
-  const description: Parameter = { type: 'string', default: '' };
-  const type: Parameter = { type: 'string', enum: ['boolean', 'integer', 'number', 'string'] };
-  const minimum: Parameter = { type: 'number', default: 0 };
-  const maxLength: Parameter = { type: 'integer', minimum: 0, default: 0 };
-  for (const [word, parameter] of Object.entries(parameters)) {
-    const path = `${owner}.${word}.`;
-    const { default: preset, enum: choices = [], ...others } = Object(parameter) as Parameter;
-    const maximum: Parameter = { ...minimum, minimum: others.minimum, default: others.minimum ?? 0 };
-    const limits: object = others.type === 'string' ? { maxLength } : { minimum, maximum };
-    const isName = /^[A-Za-z]\w{0,31}$/.test(word);
-    check('the name of a parameter', word, 'string', 'a letter and up to 31 letters, digits and _', isName);
-    validate(path, others, { type, description, ...limits });
-    check(`${path}enum`, choices, 'object', 'a list', Array.isArray(choices) && parameter.enum?.length !== 0);
-    for (const choice of choices) validate(path, { enum: choice }, { enum: others });
-    if (preset !== undefined) validate(path, { default: preset }, { default: parameter });
-  }
+/** Checks a question, and returns its JSON. */
+function checkQuestion(text: string, parameters: object, timeout: number | undefined): string {
+  const message = typeof text === 'string' ? tidy(text.replace(/\s+/g, ' '), 1000).trim() : '';
+  const isValid = message !== '' && Array.from(text).length <= 1000;
+  check('message', text, 'string', 'a text of 1 to 1000 characters', isValid);
+  check('parameters', parameters, 'object', 'an object');
+  if (timeout !== undefined) checkTimeout(timeout);
+  const json = JSON.stringify({ message, parameters, timeout });
+  checkInteger('the size of the question as JSON', Buffer.byteLength(json), 0, 4096);
+  checkCommands({ answer: { parameters } }, []);
+  return json;
 }
 
 /** Rejects unknown options: a misspelt one would leave the default in force. */

@@ -39,16 +39,16 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
 
   it('declares and documents its public names, and no others', () => {
     const types = readFileSync(join('dist', 'control.d.ts'), 'utf8').replace(/^( *)(\/\*\* .* \*\/) /gm, '$1$2\n$1');
-    const whole = 'Parameter|Control|\\w+(?:Info|Outcome|Address|Declaration|Request|Command)'; // documented as one
+    const whole = 'Parameter|Control|Answer|\\w+(?:Info|Outcome|Address|Declaration|Request|Command)'; // documented as one
     const members = new RegExp(`^((?:export )?(?:type \\w+ =|interface (?:${whole})\\b)[^\\n]*)\\{$.*?^}>?;?$`, 'gms');
     const lines = types.replace(members, '$1').split('\n');
     assert.match(lines[0] as string, /^\/\*! control\.ts .* MIT /);
     const exported = lines.flatMap((line) => /^export (?:declare )?\w+ (\w+)/.exec(line)?.[1] ?? []);
     assert.deepEqual([...new Set(exported)].sort(), [
-      'CommandDeclaration', 'CommandInfo', 'CommandOutcome', 'CommandRequest', 'Control', 'ControlCommand',
-      'DEFAULT_HOST', 'DEFAULT_MAX_QUEUE_SIZE', 'DEFAULT_PORT', 'EmptyError', 'LaunchConfig', 'Parameter',
-      'RequestOptions', 'StatusCause', 'System', 'SystemCommand', 'SystemInfo', 'SystemStatus', 'VERSION',
-      'WaitOptions', 'WebApiAddress', 'WebApiClient', 'WebApiClientOptions', 'WebApiReply', 'WebApiServer',
+      'Answer', 'AskInfo', 'AskOptions', 'CommandDeclaration', 'CommandInfo', 'CommandOutcome', 'CommandRequest',
+      'Control', 'ControlCommand', 'DEFAULT_HOST', 'DEFAULT_MAX_QUEUE_SIZE', 'DEFAULT_PORT', 'EmptyError',
+      'LaunchConfig', 'Parameter', 'RequestOptions', 'StatusCause', 'System', 'SystemCommand', 'SystemInfo',
+      'SystemStatus', 'VERSION', 'WaitOptions', 'WebApiAddress', 'WebApiClient', 'WebApiClientOptions', 'WebApiReply', 'WebApiServer',
       'WebApiServerOptions', 'checkTrusted', 'isAllowedHost', 'launch',
     ]);
     const isDeclaration = /^export (?!\{)|^ {4}(?:readonly |get )*(?!constructor)\w+\??[:(]/;
