@@ -272,9 +272,9 @@ describe('control-run ask', { ...suite, skip: lacks('Linux') }, () => {
     }
     for (const [args, line] of [
       [[' '], "message must be a text of 1 to 1000 characters, got ' '"],
-      [['Deploy?', '--parameters', '7'], 'ask.parameters must be an object, got 7'],
+      [['Deploy?', '--parameters', '7'], 'parameters must be an object, got 7'],
       [['Deploy?', '--parameters', '{"file":{"type":"file"}}'],
-        'ask.file.type must be one of boolean, integer, number, string, got "file"'],
+        'answer.file.type must be one of boolean, integer, number, string, got "file"'],
     ] as const) {
       assert.deepEqual(await endOf(run.ask(...args)), [2, '', `control-run: ${line}\n`]);
     }
@@ -328,7 +328,7 @@ describe('control-run ask', { ...suite, skip: lacks('Linux') }, () => {
       [{ message: 'x', timeout: '5' }, 'timeout must be a number of seconds from 0.001 to 2073600'],
       [{ message: 'x', timeout: 1e9 }, 'timeout must be a number of seconds from 0.001 to 2073600'],
       [{ message: 'x', timout: 5 }, 'ask has no option timout; it has parameters, timeout, signal'],
-      [{ message: 'x', parameters: null }, 'ask.parameters must be an object, got null'],
+      [{ message: 'x', parameters: null }, 'parameters must be an object, got null'],
       [{ message: 'x', parameters: { x: { type: 'string', description: 'x'.repeat(5000) } } },
         /^the size of the question as JSON must be an integer from 0 to 4096, got \d+$/],
     ] as const) {
@@ -451,7 +451,7 @@ describe('control-run: questions on CONTROL_FD', { ...suite, skip: lacks('Linux'
       [{}, "message must be a text of 1 to 1000 characters, got ''"],
       [{ message: 'x', timeout: -1 }, 'timeout must be a number of seconds from 0.001 to 2073600'],
       [{ message: 'x', parameters: { file: {} } },
-        'ask.file.type must be one of boolean, integer, number, string, got nothing'],
+        'answer.file.type must be one of boolean, integer, number, string, got nothing'],
     ] as const) {
       const id = `wrong ${error}`.slice(0, 100);
       talk.say({ ask: { id, ...ask } });
@@ -510,7 +510,7 @@ for arguments in ({'timeout': .05}, {'timeout': 'soon'}, {'timeout': float('nan'
     await answer(run, await openOne(run, 'Which?'), { rate: 1, steps: 2 });
     const { code, stdout } = await run.running.ended;
     const range = 'ValueError: timeout must be a number of seconds from 0.001 to 2073600';
-    const type = 'ValueError: ask.x.type must be one of boolean, integer, number, string, got nothing';
+    const type = 'ValueError: answer.x.type must be one of boolean, integer, number, string, got nothing';
     const lines = ['True False', "{'rate': 1.0, 'steps': 2}", 'TimeoutError: expired: Wrong?', range, range, type, ''];
     assert.deepEqual([code, stdout.split('\n')], [0, lines]);
   });
