@@ -1126,7 +1126,12 @@ describe('A question', LIMIT, () => {
       ['x'.repeat(1001), {}, /^RangeError: message must be a text of 1 to 1000 characters, got 'x+/],
       ['?', { timeOut: 1 }, 'TypeError: ask has no option timeOut; it has parameters, timeout, signal'],
       ['?', { timeout: 0 }, /^RangeError: timeout must be a number of milliseconds above 0/],
-      ['?', { parameters: 'yes' }, "TypeError: answer.parameters must be an object, got 'yes'"],
+      [null, {}, 'TypeError: message must be a text of 1 to 1000 characters, got null'],
+      ['\x07', {}, "RangeError: message must be a text of 1 to 1000 characters, got '\\x07'"],
+      ['?', { parameters: 'yes' }, "TypeError: parameters must be an object, got 'yes'"],
+      ['?', { parameters: () => {} }, 'TypeError: parameters must be an object, got [Function: parameters]'],
+      ['?', { parameters: [] }, 'RangeError: answer.parameters must be an object, got []'],
+      ['?', { signal: {} }, 'TypeError: signal must be an AbortSignal, got {}'],
       ['?', { parameters: { ...parameters, no: { type: 'bool' } } }, /^RangeError: answer.no.type must be one of /],
       ['?', { parameters: { a: { type: 'string', description: 'x'.repeat(4096) } } }, /size of the question as JSON/],
     ] as const) {

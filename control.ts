@@ -160,8 +160,8 @@ export interface CommandOutcome {
 // power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
 // HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
 //
-// There are six journals: a lane of the four commands, a lane of own commands, what the host posts, its statuses, its
-// details and its declarations. The thread appends to the lanes, and the host to the others.
+// There are seven journals: a lane of the four commands, a lane of own commands, what the host posts, its statuses, its
+// questions, its details and its declarations. The thread appends to the lanes, and the host to the others.
 //
 // - One counter, ACCEPTED, numbers the commands of all journals: #waiting() orders them by it. A number that a dying
 //   thread did not use is a gap.
@@ -170,13 +170,17 @@ export interface CommandOutcome {
 // - A slot is reused when 16 more records than the queue holds have been appended. Outcomes are sent earlier: enqueue()
 //   settles the waits at every eighth command.
 // - The thread may fall behind while it reads what the host appends: it then checks whether the ring has wrapped.
+// - Questions are no ring: an open one keeps its slot. The thread completes it by an answer, the host by a withdrawal,
+//   both by expiry: whoever exchanges its state first. The word of a state has the number of the question, so a late
+//   answer does not reach the next question in the same slot.
 
 /** @param skew Of this thread's clock, in milliseconds: the host's shows more. Neither clock can be set. */
 function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: JournalMemory, skew: number) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
   const [codeAt, stateAt, lengthAt, resultLengthAt, numberAt, expiresAt, loggedAt] = [0, 1, 2, 3, 4, 5, 14];
   const [atAt, takenAt, startAt, endAt, wordsPerRecord] = [3, 4, 5, 6, 16]; // of two words; two by the clock
-  const [omitted, open, done, failed] = [0, 1, 2, 3]; // states; omitted: done, but its value has no room
+  const states = ['none', 'open', 'value', 'error', 'valueOmitted', 'expired', 'withdrawn']; // the last two: questions
+  const open = 1;
   const words = new Int32Array(memory);
   const times = new Float64Array(memory);
   const texts = Buffer.from(memory);
@@ -200,7 +204,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     },
     /** Lets a command that waits never expire. */
     keep(index: number): void { words[journal.find(index) + expiresAt] = 0; },
-    isComplete(index: number): boolean { return (Atomics.load(words, journal.find(index) + stateAt) & 3) !== open; },
+    isComplete(index: number): boolean { return (Atomics.load(words, journal.find(index) + stateAt) & 7) !== open; },
     find(index: number): number { return firstRecord + (index & (slots - 1)) * wordsPerRecord; },
     findRoom(index: number): number { return firstRoom + (index & (slots - 1)) * (textBytes + resultBytes); },
 
@@ -216,7 +220,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       words[record + expiresAt] = expires;
       times[record / 2 + atAt] = at || 1; // 0: never used
       times[record / 2 + startAt] = performance.now() + skew;
-      Atomics.store(words, record + stateAt, (number << 2) | open);
+      Atomics.store(words, record + stateAt, (number << 3) | open);
       log?.();
       Atomics.store(words, headAt, (index + 1) | 0);
       return index;
@@ -231,11 +235,12 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     /** Adds the outcome of a record: a value as JSON or nothing, an error, or why the value is omitted. */
     complete(index: number, outcome: Outcome, text: string, number: number = journal.numberOf(index)): boolean {
       const [record, room] = [journal.find(index), journal.findRoom(index) + textBytes];
-      const [present, state] = [(number << 2) | open, { value: done, error: failed, valueOmitted: omitted }[outcome]];
+      const present = (number << 3) | open;
       if (Atomics.load(words, record + stateAt) !== present) return false; // for questions, which others complete, too
       if (text !== '') words[record + resultLengthAt] = texts.write(text, room, resultBytes);
       times[record / 2 + endAt] = performance.now() + skew;
-      const isOpen = Atomics.compareExchange(words, record + stateAt, present, (number << 2) | state) === present;
+      const next = (number << 3) | states.indexOf(outcome);
+      const isOpen = Atomics.compareExchange(words, record + stateAt, present, next) === present;
       if (isOpen) Atomics.add(words, endsAt, 1);
       return isOpen;
     },
@@ -244,10 +249,10 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       const record = journal.find(index);
       const room = journal.findRoom(index);
       const word = Atomics.load(words, record + stateAt); // before the outcome
-      const kind = word & 3;
+      const kind = states[word & 7] as string;
       const text = texts.toString('utf8', room, room + (words[record + lengthAt] as number));
       const end = room + textBytes + (words[record + resultLengthAt] as number);
-      const result = kind === open ? '' : texts.toString('utf8', room + textBytes, end);
+      const result = kind === 'open' ? '' : texts.toString('utf8', room + textBytes, end);
       const [by, reason, name, json] = text.split('\n');
       const number = words[record + numberAt] as number;
       const [started, ended] = [times[record / 2 + startAt] as number, times[record / 2 + endAt] as number];
@@ -258,14 +263,14 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
         number,
         at: times[record / 2 + atAt] as number,
         started, ended, // by the clock that cannot be set
-        seconds: kind === open ? undefined : Math.max(0, Math.round(ended - started)) / 1000,
+        seconds: kind === 'open' ? undefined : Math.max(0, Math.round(ended - started)) / 1000,
         isTaken: ((journal.tail() - index) | 0) > 0,
         takenAt: times[record / 2 + takenAt] as number, // after isTaken
-        isComplete: kind !== open,
+        isComplete: kind !== 'open',
         text, by: by || undefined, reason: reason || undefined, name, json, // the latter two of an own command
-        error: kind === failed ? result : undefined,
-        value: kind === done && result !== '' ? result : undefined, // JSON
-        valueOmitted: kind === omitted ? result : undefined,
+        error: kind === 'error' ? result : kind === 'expired' || kind === 'withdrawn' ? kind : undefined,
+        value: kind === 'value' && result !== '' ? result : undefined, // JSON
+        valueOmitted: kind === 'valueOmitted' ? result : undefined,
       };
     },
 
@@ -287,7 +292,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     expire(): void {
       for (let slot = 0; slot < slots; slot += 1) {
         const number = journal.numberOf(slot); // first
-        if (!journal.isComplete(slot) && journal.expiredAfter(slot) > 0) journal.complete(slot, 'error', '', number);
+        if (!journal.isComplete(slot) && journal.expiredAfter(slot) > 0) journal.complete(slot, 'expired', '', number);
       }
     },
 
@@ -303,14 +308,14 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
   return journal;
 }
 
-type Outcome = 'value' | 'error' | 'valueOmitted';
+type Outcome = 'value' | 'error' | 'valueOmitted' | 'expired' | 'withdrawn';
 type Journal = ReturnType<typeof openJournal>;
 type JournalRecord = ReturnType<Journal['read']>;
 type Question = JournalRecord & AskedText;
 type Infos = { askInfo(one: Question): AskInfo; commandInfo(record: JournalRecord): CommandInfo };
 type AskedText = { message: string; parameters: Parameters; timeout?: number | undefined };
 type JournalMemory = ReturnType<typeof allocateJournal>;
-type Journals = [Journal, Journal, Journal, Journal, Journal, Journal, Journal]; // two lanes, posted, statuses, …
+type Journals = [Journal, Journal, Journal, Journal, Journal, Journal, Journal]; // in the above order
 
 /** Allocates a journal. With 16 slots more than the queue needs, the latest 16 taken stay readable. */
 function allocateJournal(leastSlots: number, idPrefix: string = '', textBytes: number = 8192) {
@@ -421,21 +426,17 @@ function linkToHost(
     /** Returns the questions that are still there, as commands. */
     questions(): Question[] {
       return questions.all().map((record) => {
-        const { json = '', value = '{}', error, valueOmitted } = record;
-        const end = error !== undefined ? 'expired' : valueOmitted !== undefined ? 'withdrawn' : undefined;
-        const own = { isTaken: true, error: end, json: undefined, value: undefined, valueOmitted: undefined };
-        return Object.assign(record, own, JSON.parse(json), JSON.parse(value));
+        const [by, reason, json] = record.value?.split('\n') ?? [];
+        const answer = { json, by: by || undefined, reason: reason || undefined, isTaken: true, value: undefined };
+        return Object.assign(record, JSON.parse(record.json as string), answer);
       }).sort((one, other) => (one.number - other.number) | 0);
     },
 
-    /** Answers a question, unless it has ended, and wakes the host. */
-    answer({ index, number }: Question, json: string, by: string, reason: string): boolean {
-      const answer = JSON.stringify({ json, by: by || undefined, reason: reason || undefined });
-      if (!questions.complete(index, 'value', answer, number)) return false;
-      link.log?.write();
-      link.wakeHost();
-      link.settle();
-      return true;
+    /** Answers a question, unless it has ended. */
+    answer({ index, number }: Question, text: string): boolean {
+      const isOpen = questions.complete(index, 'value', text, number);
+      if (isOpen) link.log?.write();
+      return isOpen;
     },
 
     /** Returns the command that waits and is about to withdraw the questions. An answer may still precede a save. */
@@ -627,7 +628,7 @@ function createLog(
       const asked = link.questions().filter((one) => one.logged !== one.word);
       for (const one of asked) {
         const ask = Object.assign({ event: 'ask' }, link.askInfo(one));
-        if (one.logged === 0 || one.logged >> 2 !== one.word >> 2) news.push([one.started, ask]);
+        if (one.logged === 0 || one.logged >> 3 !== one.word >> 3) news.push([one.started, ask]);
         if (one.isComplete) news.push([Math.max(one.started, one.ended), log.fieldsOf('answer', one)]); // two clocks
       }
       const command = lane?.read(lane.head());
@@ -1004,9 +1005,10 @@ function serve(
       const error = end ?? answered ?? (stop && `a ${stop} waits`);
       if (error !== undefined) return server.send(connection, prepare(409, { error }));
       const json = server.readArguments(connection, 'answer', question.parameters, 2048);
-      if (typeof json !== 'string') server.send(connection, json);
-      else if (link.answer(question, json, by, reason)) server.send(connection, ok);
-      else server.answer(connection); // it has just ended
+      if (typeof json !== 'string') return server.send(connection, json);
+      if (!link.answer(question, [by, reason, json].join('\n'))) return server.answer(connection); // it has just ended
+      server.send(connection, ok);
+      link.wakeHost(); // after the response: it may exit
     },
 
     /** Puts an own command on the queue, unless its arguments are wrong. */
@@ -1643,15 +1645,16 @@ export class WebApiServer<Name extends string = never> {
   ask<const Types = { approved: 'boolean' }>(message: string, options: AskOptions<Types> = {}): Promise<Answer<Types>> {
     checkOptions('ask', options, ['parameters', 'timeout', 'signal']);
     const { parameters = { approved: { type: 'boolean' } }, timeout, signal } = options;
-    const json = checkQuestion(message, parameters, timeout);
-    if (signal !== undefined) check('signal', signal, 'object', 'an AbortSignal', 'aborted' in Object(signal));
+    const text = `\n\nanswer\n${checkQuestion(message, parameters, timeout)}`;
+    const isSignal = signal === undefined || 'aborted' in Object(signal);
+    if (!isSignal) throw new TypeError(`signal must be an AbortSignal, got ${inspect(signal)}`);
     if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
     for (const settle of this.#asked) settle(); // before the slot of an answer is reused
     if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
     const questions = this.#questions;
     while (!questions.isComplete(questions.head())) questions.skip();
     const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
-    const index = questions.append(COMMANDS.length, Date.now(), `\n\nanswer\n${json}`, number, timeout);
+    const index = questions.append(COMMANDS.length, Date.now(), text, number, timeout);
     const answer = new Promise<Answer<Types>>((resolve, reject) => {
       const settle = (end?: Outcome, reason?: unknown): void => {
         if (end !== undefined) questions.complete(index, end, '');
@@ -1662,12 +1665,12 @@ export class WebApiServer<Name extends string = never> {
         clearTimeout(timer);
         signal?.removeEventListener('abort', abort);
         this.#wakeThread();
-        const { json = '', by, reason: why }: JournalRecord = JSON.parse(value ?? '{}');
-        if (value !== undefined) resolve({ arguments: JSON.parse(json), by, reason: why });
-        else reject(error === undefined ? reason : new DOMException(`expired: ${message}`, 'TimeoutError'));
+        const [by, why, json = ''] = value?.split('\n') ?? [];
+        if (value !== undefined) resolve({ arguments: JSON.parse(json), by: by || undefined, reason: why || undefined });
+        else reject(error === 'expired' ? new DOMException(`expired: ${message}`, 'TimeoutError') : reason);
       };
-      const abort = (): void => settle('valueOmitted', signal?.reason);
-      const timer = timeout === undefined ? setInterval(settle, 2 ** 30) : setTimeout(settle, timeout, 'error');
+      const abort = (): void => settle('withdrawn', signal?.reason);
+      const timer = timeout === undefined ? setInterval(settle, 2 ** 30) : setTimeout(settle, timeout, 'expired');
       signal?.addEventListener('abort', abort);
       this.#asked.add(settle);
       Atomics.add(this.#memory, CELL.SLEEPERS, 1);
@@ -1682,7 +1685,7 @@ export class WebApiServer<Name extends string = never> {
   /** Withdraws all open questions, as at the end of a step. Default reason: an AbortError. */
   withdraw(reason?: unknown): void {
     for (const settle of this.#asked) {
-      settle('valueOmitted', reason ?? new DOMException('The question was withdrawn', 'AbortError'));
+      settle('withdrawn', reason ?? new DOMException('The question was withdrawn', 'AbortError'));
     }
   }
 
@@ -2299,7 +2302,8 @@ export interface System<Commands = Record<string, Record<string, keyof ValueType
 
 /**
  * Posts commands, which take effect after the step. A long step may end early if `hasCommands()`, or when `signal`
- * aborts; it should catch what is thrown then: a step that fails ends the launch.
+ * aborts. It may then fail with the signal's reason, or with an error that has it as its `cause`. Its questions end with
+ * it, and a save withdraws them, too: see `WebApiServer.ask()`.
  */
 export interface Control extends Pick<WebApiServer, 'hasCommands' | 'holds' | 'signal' | 'ask'> {
   pause(reason?: string): boolean;
@@ -2324,7 +2328,8 @@ export interface LaunchConfig
  *
  * If a hook fails, `process.emitWarning()` reports it and the system continues. If the last save fails, a shutdown by
  * command is cancelled, and the system pauses, so that it can be shut down again; after a signal, or without a web API,
- * the promise rejects with the error of the save. If a step fails, it rejects with that error, and no state is saved.
+ * the promise rejects with the error of the save. If a step fails, it rejects with that error, and no state is saved,
+ * unless the error is that of a command which interrupts the step: see `Control`.
  *
  * @throws {Error} If the web API cannot listen (see `WebApiServer.runInBackground()`). No step has run.
  */
