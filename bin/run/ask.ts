@@ -1,16 +1,13 @@
 // `control-run ask`: a script asks whoever controls the program it is part of, and waits for the answer.
 
-import { once } from 'node:events';
 import { writeSync } from 'node:fs';
 import { connect } from 'node:net';
 import { describeOptions, parseDuration, parseOptions, UsageError } from '../shared/line/options.ts';
 import { describeAuthor } from '../shared/words/describe.ts';
 import { excerpt, isRecord, MAX_VALUE_LENGTH, printableJson } from '../shared/words/text.ts';
-import type { Socket } from 'node:net';
 
 const CODES = { YES: 0, NO: 1, EXPIRED: 4, WITHDRAWN: 5 } as const;
 const SOON_MS = 200; // a refusal comes sooner
-const NOBODY = 'nobody can answer';
 
 const OPTIONS = {
   timeout: { type: 'string', value: 'SECONDS', help: 'the question expires after this time (default: never)' },
@@ -50,9 +47,12 @@ export async function askFromShell(args: readonly string[], say: (message: strin
     timeout: timeout === undefined ? undefined : parseDuration('--timeout', timeout),
     parameters: parameters === undefined ? undefined : parseJson('--parameters', parameters),
   });
-  const socket = await connectToRun();
+  const isWindows = process.platform === 'win32';
+  const path = process.env['CONTROL_RUN_SOCKET'];
+  const why = isWindows ? 'control-run ask is not available on Windows' : 'this is not a program under control-run';
+  if (isWindows || !path) throw new UsageError(`nobody can answer: ${why}`);
   const timer = setTimeout(() => say(`waits for an answer: ${excerpt(message, MAX_VALUE_LENGTH)}`), SOON_MS);
-  const { error, arguments: values, ...author } = await exchange(socket, question).finally(() => clearTimeout(timer));
+  const { error, arguments: values, ...author } = await exchange(path, question).finally(() => clearTimeout(timer));
   if (error === 'expired' || String(error).startsWith('withdrawn')) {
     say(String(error));
     return error === 'expired' ? CODES.EXPIRED : CODES.WITHDRAWN;
@@ -60,7 +60,8 @@ export async function askFromShell(args: readonly string[], say: (message: strin
   if (!isRecord(values)) throw new UsageError(String(error));
   const isYes = values['approved'] === true;
   say(`${parameters !== undefined ? 'answered' : isYes ? 'yes' : 'no'}${describeAuthor(author)}`);
-  if (parameters !== undefined) print(values);
+  // A stream would make a pipe non-blocking, also for the other commands of a script.
+  if (parameters !== undefined) writeSync(1, `${printableJson(values)}\n`);
   return isYes || parameters !== undefined ? CODES.YES : CODES.NO;
 }
 
@@ -72,37 +73,17 @@ function parseJson(option: string, text: string): unknown {
   }
 }
 
-async function connectToRun(): Promise<Socket> {
-  if (process.platform === 'win32') throw new UsageError(`${NOBODY}: control-run ask is not available on Windows`);
-  const path = process.env['CONTROL_RUN_SOCKET'];
-  if (!path) throw new UsageError(`${NOBODY}: this is not a program under control-run`);
-  const socket = connect(path);
-  try {
-    await once(socket, 'connect');
-    return socket;
-  } catch (error) {
-    throw new UsageError(`${NOBODY}: cannot reach control-run: ${(error as Error).message}`);
-  }
-}
-
-/** Sends the question, and returns the reply. */
-async function exchange(socket: Socket, question: string): Promise<Record<string, unknown>> {
-  let text = '';
-  socket.setEncoding('utf8').on('data', (part: string) => (text += part)).on('error', () => {}); // `close` follows
+/**
+ * Sends the question, and returns the reply.
+ *
+ * @throws {UsageError} If control-run cannot be reached.
+ */
+async function exchange(path: string, question: string): Promise<Record<string, unknown>> {
+  let [reply, error, isConnected] = ['', '', false];
+  const socket = connect(path, () => (isConnected = true)).setEncoding('utf8');
+  socket.on('data', (text) => (reply += text)).on('error', ({ message }) => (error = message));
   socket.write(`${question}\n`);
-  await once(socket, 'close');
-  try {
-    return JSON.parse(text) as Record<string, unknown>;
-  } catch {
-    return { error: 'withdrawn: control-run was killed' };
-  }
-}
-
-/** Not with a stream, which would make a pipe non-blocking, also for the other commands of a script. */
-function print(values: object): void {
-  try {
-    writeSync(1, `${printableJson(values)}\n`);
-  } catch (error) {
-    throw new UsageError(`cannot write the answer: ${(error as Error).message}`);
-  }
+  await new Promise((resolve) => socket.on('close', resolve));
+  if (!isConnected) throw new UsageError(`nobody can answer: cannot reach control-run: ${error}`);
+  return reply === '' ? { error: 'withdrawn: control-run was killed' } : JSON.parse(reply) as Record<string, unknown>;
 }

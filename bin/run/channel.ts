@@ -15,7 +15,7 @@ import type { CommandOutcome } from '../../control.ts';
 import type { Socket } from 'node:net';
 import type { Reply } from './questions.ts';
 
-const MAX_LINE_LENGTH = 65_536;
+export const MAX_LINE_LENGTH: number = 65_536;
 const MAX_DETAIL_BYTES = 3000; // of JSON; /api/info has room for 4096, including what control-run adds
 const MAX_LINES = 1000; // then timers and commands get a turn
 const TOO_LONG = 'a line longer than 64 KiB';
@@ -199,7 +199,7 @@ function fits(detail: object): boolean {
 }
 
 /** Returns an empty object if the line is not a JSON object. */
-function parse(line: string): Record<string, unknown> {
+export function parse(line: string): Record<string, unknown> {
   if (!/^\s*\{/.test(line)) return {}; // there may be a flood of such lines, and exceptions are slow
   try {
     const value: unknown = JSON.parse(line);

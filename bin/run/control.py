@@ -94,12 +94,12 @@ class Control:
         except BaseException:  # such as KeyboardInterrupt
             self.say(withdraw=question['id'])
             raise
-        error = answer.get('error')
+        error = answer.get('error', '')
         if error == 'expired': raise TimeoutError(f'expired: {message}')
-        if error and not re.match('Interrupted|withdrawn', error): raise ValueError(error)
-        if error:
+        if re.match('Interrupted|withdrawn', error):
             self.waiting or self.poller.poll(1000)  # the command may arrive just after, or never if it fails
             raise Interrupted(error)
+        if error: raise ValueError(error)
         return answer['arguments']['approved'] if parameters is None else to_floats(answer['arguments'], parameters)
 
     def receive_answer(self, id):

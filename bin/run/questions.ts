@@ -15,51 +15,42 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SystemStatus } from '../../control.ts';
-import { excerpt, isRecord, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
+import { excerpt, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
+import { MAX_LINE_LENGTH, parse } from './channel.ts';
 import type { Answer, AskOptions, WebApiServer } from '../../control.ts';
 import type { Server, Socket } from 'node:net';
 
-const MAX_LINE_LENGTH = 65_536;
 const MAX_PATH_BYTES = 100; // of a socket; systems truncate longer ones
-const MAX_SECONDS = 24 * 86_400; // the longest that a timer of Node takes
 const MIN_SECONDS = 0.001;
+const MAX_SECONDS = 24 * 86_400; // the longest that a timer of Node takes
+const CHANGE = 'its time begins to pass, or stops';
 const ENDING = 'the program is shutting down';
-const CHANGE = new Error('its time begins to pass, or stops');
 
 /** `error` is `expired`, `withdrawn`, also with a reason, `Interrupted by COMMAND`, or why the question is refused. */
 export type Reply = Answer | { error: string };
 
+/** What `ask()` in control.ts takes, but with the timeout in seconds. Not checked yet. */
+type Fields = { message?: string; timeout?: number | undefined } & Omit<AskOptions, 'timeout'>;
+
 /** A question of `control-run ask`. */
 interface Lasting {
-  fields: Record<string, unknown>;
-  /** In seconds; undefined if it does not expire. */
-  timeout: number | undefined;
+  fields: Fields; // `timeout` is what is left of it
   reply(reply: Reply): void;
   /** Withdraws it from the server; null while the command that has withdrawn it waits. */
   round: AbortController | null;
 }
 
-/**
- * Asks once.
- *
- * @param fields The message, and the options of `ask()` in control.ts, but the timeout in seconds.
- */
-export async function ask(server: WebApiServer<string>, fields: object, signal: AbortSignal): Promise<Reply> {
-  return await tryToAsk(server, fields, signal).catch((error: Error) => ({ error: describeError(error) }));
-}
-
-async function tryToAsk(server: WebApiServer<string>, fields: object, signal: AbortSignal): Promise<Answer> {
-  const { message, timeout, ...options } = fields as { message?: string; timeout?: unknown };
-  const isTimeout = typeof timeout === 'number' && timeout >= MIN_SECONDS && timeout <= MAX_SECONDS;
-  if (timeout !== undefined && !isTimeout) {
-    throw new RangeError(`timeout must be a number of seconds from ${MIN_SECONDS} to ${MAX_SECONDS}`);
+export async function ask(server: WebApiServer<string>, fields: Fields, signal: AbortSignal): Promise<Reply> {
+  const { message = '', timeout, ...options } = fields;
+  try {
+    if (timeout !== undefined && !(typeof timeout === 'number' && timeout >= MIN_SECONDS && timeout <= MAX_SECONDS)) {
+      throw new RangeError(`timeout must be a number of seconds from ${MIN_SECONDS} to ${MAX_SECONDS}`);
+    }
+    return await server.ask(message, { ...options, timeout: timeout && timeout * 1000, signal });
+  } catch (error) {
+    const { name, message } = error as Error;
+    return { error: name === 'TimeoutError' ? 'expired' : excerpt(message, MAX_VALUE_LENGTH) };
   }
-  const timeoutMs = isTimeout ? timeout * 1000 : undefined;
-  return await server.ask(message ?? '', { ...options, timeout: timeoutMs, signal } as AskOptions);
-}
-
-function describeError({ name, message }: Error): string {
-  return name === 'TimeoutError' ? 'expired' : excerpt(message, MAX_VALUE_LENGTH);
 }
 
 export class Questions {
@@ -103,12 +94,12 @@ export class Questions {
     this.#status = status;
     if (status === SystemStatus.SHUTTING_DOWN) this.withdraw(ENDING);
     if (wasActive === (status === SystemStatus.ACTIVE)) return;
-    for (const { timeout, round } of this.#open) if (timeout !== undefined) round?.abort(CHANGE);
+    for (const { fields, round } of this.#open) if (fields.timeout !== undefined) round?.abort(new Error(CHANGE));
   }
 
   /** Asks anew what the command that has just been taken has withdrawn. */
   askAnew(): void {
-    for (const one of this.#open) if (one.round === null) this.#ask(one);
+    for (const one of this.#open) if (one.round === null) void this.#ask(one);
   }
 
   /** Withdraws the questions of `control-run ask` for good. */
@@ -118,50 +109,39 @@ export class Questions {
 
   #serve(socket: Socket): void {
     let line = '';
-    const reply = (reply: Reply): void => void socket.end(`${JSON.stringify(reply)}\n`);
     const read = (text: string): void => {
       line += text;
       if (!line.includes('\n') && line.length <= MAX_LINE_LENGTH) return;
       socket.off('data', read).resume(); // notices a hang-up
-      const fields = parse(line);
-      if (fields === null) return reply({ error: 'the question must be a line of JSON, at most 64 KiB' });
-      const one: Lasting = { fields, timeout: fields['timeout'] as number | undefined, reply, round: null };
-      socket.on('close', () => this.#end(one, { error: 'withdrawn' }));
+      const one: Lasting = {
+        fields: parse(line), reply: (reply) => socket.end(`${JSON.stringify(reply)}\n`), round: null,
+      };
       this.#open.add(one);
+      socket.on('close', () => this.#end(one, { error: 'withdrawn' }));
       if (this.#status === SystemStatus.SHUTTING_DOWN) this.withdraw(ENDING);
-      else this.#ask(one);
+      else void this.#ask(one);
     };
     socket.setEncoding('utf8').on('data', read).on('error', () => {}).unref(); // `close` follows
   }
 
-  #ask(one: Lasting): void {
-    const { fields, timeout } = one;
-    const round = one.round = new AbortController();
-    const startedAt = performance.now();
+  async #ask(one: Lasting): Promise<void> {
+    const { timeout } = one.fields;
     const isTiming = timeout !== undefined && this.#status === SystemStatus.ACTIVE;
-    const question = { ...fields, timeout: isTiming ? timeout : undefined };
-    tryToAsk(this.#server, question, round.signal).then((answer) => this.#end(one, answer), (error: Error) => {
-      if (!this.#open.has(one)) return;
-      if (isTiming) one.timeout = Math.max(MIN_SECONDS, timeout - (performance.now() - startedAt) / 1000);
-      if (error === CHANGE) this.#ask(one);
-      else if (error.name === 'AbortError') one.round = null; // a command waits
-      else this.#end(one, { error: describeError(error) });
-    });
+    const startedAt = performance.now();
+    one.round = new AbortController();
+    const fields = { ...one.fields, timeout: isTiming ? timeout : undefined };
+    const reply = await ask(this.#server, fields, one.round.signal);
+    const error = 'error' in reply ? reply.error : '';
+    const isInterrupted = error.startsWith('Interrupted');
+    if (error !== CHANGE && !isInterrupted) return this.#end(one, reply);
+    if (isTiming) one.fields.timeout = Math.max(MIN_SECONDS, timeout - (performance.now() - startedAt) / 1000);
+    if (isInterrupted) one.round = null;
+    else if (this.#open.has(one)) await this.#ask(one);
   }
 
   #end(one: Lasting, reply: Reply): void {
     if (!this.#open.delete(one)) return;
     one.round?.abort();
     one.reply(reply);
-  }
-}
-
-/** Returns null if the text is not a line with a JSON object. */
-function parse(text: string): Record<string, unknown> | null {
-  try {
-    const value: unknown = JSON.parse(text);
-    return text.length <= MAX_LINE_LENGTH && isRecord(value) ? value : null;
-  } catch {
-    return null;
   }
 }
