@@ -88,7 +88,8 @@ export async function complete(line: string = '', ...shellWords: string[]): Prom
   const [program = '', ...words] = wordsBefore(line);
   let limit: NodeJS.Timeout | undefined;
   try {
-    const help = isClient(program) ? '' : execFileSync(program, ['--help'], { encoding: 'utf8' });
+    const args = isAsk(program, words) ? ['ask', '--help'] : ['--help'];
+    const help = isClient(program) ? '' : execFileSync(program, args, { encoding: 'utf8' });
     limit = setTimeout(() => process.exit(EXIT.DONE), COMPLETION_MS); // a DNS lookup cannot be aborted
     await printCandidates(program, help, words, shellWords);
   } catch {} // the user is still typing; the complete line reports errors
@@ -100,12 +101,18 @@ function isClient(program: string): boolean {
   return basename(program) === 'control-client';
 }
 
+/** Whether the line is one of `control-run ask`, which starts no command. */
+function isAsk(program: string, [first, ...others]: string[]): boolean {
+  return basename(program) === 'control-run' && first === 'ask' && others.length > 0;
+}
+
 async function printCandidates(
   program: string,
   help: string,
   words: string[],
   [replaced, ...split]: string[],
 ): Promise<void> {
+  const startsCommand = basename(program) === 'control-run' && !isAsk(program, words);
   const current = words.pop() ?? '';
   const kept = Math.max(0, current.length - (replaced ?? current).length); // bash replaces what follows = or :
   const offer = (offers: readonly string[]): void => {
@@ -121,7 +128,7 @@ async function printCandidates(
   const isPending = last?.kind === 'option' && last.value === undefined && known[last.name]?.type === 'string';
   const option = known[isPending ? last.name : named];
   const isOption = current.startsWith('-');
-  if (basename(program) === 'control-run' && (first !== undefined || (option === undefined && !isOption))) {
+  if (startsCommand && (first !== undefined || (option === undefined && !isOption))) {
     const before = words.slice(0, first === undefined ? Infinity : first.index + Number(first.kind !== 'positional'));
     return console.log(`command ${countOf([program, ...before], split)}`);
   }
