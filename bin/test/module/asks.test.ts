@@ -477,6 +477,8 @@ describe('A host that is busy', LIMIT, () => {
     const [one, two] = [await idOf(port, 'One?'), await idOf(port, 'Two?')];
     const reply = await answer(port, two, { approved: false }, { by: 'ana', reason: 'looked' });
     assert.deepEqual([reply.statusCode, reply.body], [200, OK]);
+    const logged = readLog(path).filter(({ event, id }) => event === 'answer' && id === two);
+    assert.deepEqual(logged.map(({ by }) => by), ['ana'], 'before the response');
     assert.equal((await answer(port, two, { approved: true })).summary, `409 ana has answered ${two}`);
     assert.deepEqual((await asksOf(port)).map(({ id }) => id), [one]);
     assert.deepEqual((await answer(port, one, { approved: true })).body, OK);
@@ -485,6 +487,32 @@ describe('A host that is busy', LIMIT, () => {
     assert.deepEqual(await host.hear(), { arguments: { approved: false }, by: 'ana', reason: 'looked' });
     host.release();
     await host.ends();
+  });
+
+  it('may ask again before it has yielded, as often as questions have been answered meanwhile', async (t) => {
+    const host = runHost(t, `
+      const server = await serve();
+      const options = { parameters: { pick: { type: 'integer' } } };
+      const questions = [];
+      const asks = () => { for (let count = 0; count < 16; count += 1) questions.push(server.ask('Which?', options)); };
+      for (let round = 0; round < 3; round += 1) {
+        asks();
+        say('busy');
+        halt();
+      }
+      for (const question of questions) say((await question).arguments.pick);
+      await server.close();
+    `);
+    const port = await host.hear<number>();
+    const picks: number[] = [];
+    for (let round = 0; round < 3; round += 1) {
+      assert.equal(await host.hear(), 'busy');
+      const asks = await asksOf(port);
+      assert.equal(asks.length, 16);
+      for (const { id } of asks) assert.equal((await answer(port, id, { pick: picks.push(picks.length) })).statusCode, 200);
+      host.release();
+    }
+    await host.ends(...picks.map((_, index) => index + 1));
   });
 
   it('finds a question expired that nobody answered in time; an answer in time counts, and when it came', async (t) => {
@@ -819,7 +847,7 @@ describe('A wrong question', { ...LIMIT, concurrency: true }, () => {
         ['', ' ', '\n\t', '\x07', '\x85', '\x00\x1b', 'x'.repeat(1001), '😀'.repeat(1001)]],
       ['ask', question, [null, 5, 'x', { timout: 1 }]],
       ['timeout must be', (timeout) => question({ timeout }), [null, '5', [5]], [0, -1, NaN, Infinity, 2 ** 31]],
-      ['signal must be', (signal) => question({ signal }), [5, 'abort', null], [{}, new AbortController()]],
+      ['signal must be', (signal) => question({ signal }), [5, 'abort', null, {}, new AbortController()]],
       ['parameters must be', withParameters, [null, 5, 'x', () => {}]],
       ['the name of a parameter must be', (word) => withParameters({ [word]: { type: 'boolean' } }), [],
         ['', '_a', 'a-b', 'a b', '1', 'ä', 'x'.repeat(33)]],
