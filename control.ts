@@ -160,8 +160,8 @@ export interface CommandOutcome {
 // power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
 // HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
 //
-// There are six journals: a lane of the four commands, a lane of own commands, what the host posts, its statuses, its
-// details and its declarations. The thread appends to the lanes, and the host to the others.
+// There are seven journals: a lane of the four commands, a lane of own commands, what the host posts, its statuses, its
+// questions, its details and its declarations. The thread appends to the lanes, and the host to the others.
 //
 // - One counter, ACCEPTED, numbers the commands of all journals: #waiting() orders them by it. A number that a dying
 //   thread did not use is a gap.
@@ -170,13 +170,17 @@ export interface CommandOutcome {
 // - A slot is reused when 16 more records than the queue holds have been appended. Outcomes are sent earlier: enqueue()
 //   settles the waits at every eighth command.
 // - The thread may fall behind while it reads what the host appends: it then checks whether the ring has wrapped.
+// - Questions are no ring: an open one keeps its slot. The thread completes it by an answer, the host by a withdrawal,
+//   both by expiry: whoever exchanges its state first. The word of a state has the number of the question, so a late
+//   answer does not reach the next question in the same slot.
 
 /** @param skew Of this thread's clock, in milliseconds: the host's shows more. Neither clock can be set. */
 function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: JournalMemory, skew: number) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
   const [codeAt, stateAt, lengthAt, resultLengthAt, numberAt, expiresAt, loggedAt] = [0, 1, 2, 3, 4, 5, 14];
   const [atAt, takenAt, startAt, endAt, wordsPerRecord] = [3, 4, 5, 6, 16]; // of two words; two by the clock
-  const [open, done, failed, omitted] = [1, 2, 3, 4]; // states; omitted: done, but its value has no room
+  const states = ['none', 'open', 'value', 'error', 'valueOmitted', 'expired', 'withdrawn']; // the last two: questions
+  const open = 1;
   const words = new Int32Array(memory);
   const times = new Float64Array(memory);
   const texts = Buffer.from(memory);
@@ -231,11 +235,12 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     /** Adds the outcome of a record: a value as JSON or nothing, an error, or why the value is omitted. */
     complete(index: number, outcome: Outcome, text: string, number: number = journal.numberOf(index)): boolean {
       const [record, room] = [journal.find(index), journal.findRoom(index) + textBytes];
-      const [present, state] = [(number << 3) | open, { value: done, error: failed, valueOmitted: omitted }[outcome]];
+      const present = (number << 3) | open;
       if (Atomics.load(words, record + stateAt) !== present) return false; // for questions, which others complete, too
       if (text !== '') words[record + resultLengthAt] = texts.write(text, room, resultBytes);
       times[record / 2 + endAt] = performance.now() + skew;
-      const isOpen = Atomics.compareExchange(words, record + stateAt, present, (number << 3) | state) === present;
+      const next = (number << 3) | states.indexOf(outcome);
+      const isOpen = Atomics.compareExchange(words, record + stateAt, present, next) === present;
       if (isOpen) Atomics.add(words, endsAt, 1);
       return isOpen;
     },
@@ -244,10 +249,10 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       const record = journal.find(index);
       const room = journal.findRoom(index);
       const word = Atomics.load(words, record + stateAt); // before the outcome
-      const kind = word & 7;
+      const kind = states[word & 7] as string;
       const text = texts.toString('utf8', room, room + (words[record + lengthAt] as number));
       const end = room + textBytes + (words[record + resultLengthAt] as number);
-      const result = kind === open ? '' : texts.toString('utf8', room + textBytes, end);
+      const result = kind === 'open' ? '' : texts.toString('utf8', room + textBytes, end);
       const [by, reason, name, json] = text.split('\n');
       const number = words[record + numberAt] as number;
       const [started, ended] = [times[record / 2 + startAt] as number, times[record / 2 + endAt] as number];
@@ -258,14 +263,14 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
         number,
         at: times[record / 2 + atAt] as number,
         started, ended, // by the clock that cannot be set
-        seconds: kind === open ? undefined : Math.max(0, Math.round(ended - started)) / 1000,
+        seconds: kind === 'open' ? undefined : Math.max(0, Math.round(ended - started)) / 1000,
         isTaken: ((journal.tail() - index) | 0) > 0,
         takenAt: times[record / 2 + takenAt] as number, // after isTaken
-        isComplete: kind !== open,
+        isComplete: kind !== 'open',
         text, by: by || undefined, reason: reason || undefined, name, json, // the latter two of an own command
-        error: kind === failed ? result : undefined,
-        value: kind === done && result !== '' ? result : undefined, // JSON
-        valueOmitted: kind === omitted ? result : undefined,
+        error: kind === 'error' ? result : kind === 'expired' || kind === 'withdrawn' ? kind : undefined,
+        value: kind === 'value' && result !== '' ? result : undefined, // JSON
+        valueOmitted: kind === 'valueOmitted' ? result : undefined,
       };
     },
 
@@ -287,7 +292,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     expire(): void {
       for (let slot = 0; slot < slots; slot += 1) {
         const number = journal.numberOf(slot); // first
-        if (!journal.isComplete(slot) && journal.expiredAfter(slot) > 0) journal.complete(slot, 'error', '', number);
+        if (!journal.isComplete(slot) && journal.expiredAfter(slot) > 0) journal.complete(slot, 'expired', '', number);
       }
     },
 
@@ -303,14 +308,14 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
   return journal;
 }
 
-type Outcome = 'value' | 'error' | 'valueOmitted';
+type Outcome = 'value' | 'error' | 'valueOmitted' | 'expired' | 'withdrawn';
 type Journal = ReturnType<typeof openJournal>;
 type JournalRecord = ReturnType<Journal['read']>;
 type Question = JournalRecord & AskedText;
 type Infos = { askInfo(one: Question): AskInfo; commandInfo(record: JournalRecord): CommandInfo };
 type AskedText = { message: string; parameters: Parameters; timeout?: number | undefined };
 type JournalMemory = ReturnType<typeof allocateJournal>;
-type Journals = [Journal, Journal, Journal, Journal, Journal, Journal, Journal]; // two lanes, posted, statuses, …
+type Journals = [Journal, Journal, Journal, Journal, Journal, Journal, Journal]; // in the above order
 
 /** Allocates a journal. With 16 slots more than the queue needs, the latest 16 taken stay readable. */
 function allocateJournal(leastSlots: number, idPrefix: string = '', textBytes: number = 8192) {
@@ -421,12 +426,9 @@ function linkToHost(
     /** Returns the questions that are still there, as commands. */
     questions(): Question[] {
       return questions.all().map((record) => {
-        const { error, valueOmitted } = record;
         const [by, reason, json] = record.value?.split('\n') ?? [];
-        const end = error !== undefined ? 'expired' : valueOmitted !== undefined ? 'withdrawn' : undefined;
-        const answer = { json, by: by || undefined, reason: reason || undefined, error: end };
-        const command = { isTaken: true, value: undefined, valueOmitted: undefined };
-        return Object.assign(record, JSON.parse(record.json as string), command, answer);
+        const answer = { json, by: by || undefined, reason: reason || undefined, isTaken: true, value: undefined };
+        return Object.assign(record, JSON.parse(record.json as string), answer);
       }).sort((one, other) => (one.number - other.number) | 0);
     },
 
@@ -1665,10 +1667,10 @@ export class WebApiServer<Name extends string = never> {
         this.#wakeThread();
         const [by, why, json = ''] = value?.split('\n') ?? [];
         if (value !== undefined) resolve({ arguments: JSON.parse(json), by: by || undefined, reason: why || undefined });
-        else reject(error === undefined ? reason : new DOMException(`expired: ${message}`, 'TimeoutError'));
+        else reject(error === 'expired' ? new DOMException(`expired: ${message}`, 'TimeoutError') : reason);
       };
-      const abort = (): void => settle('valueOmitted', signal?.reason);
-      const timer = timeout === undefined ? setInterval(settle, 2 ** 30) : setTimeout(settle, timeout, 'error');
+      const abort = (): void => settle('withdrawn', signal?.reason);
+      const timer = timeout === undefined ? setInterval(settle, 2 ** 30) : setTimeout(settle, timeout, 'expired');
       signal?.addEventListener('abort', abort);
       this.#asked.add(settle);
       Atomics.add(this.#memory, CELL.SLEEPERS, 1);
@@ -1683,7 +1685,7 @@ export class WebApiServer<Name extends string = never> {
   /** Withdraws all open questions, as at the end of a step. Default reason: an AbortError. */
   withdraw(reason?: unknown): void {
     for (const settle of this.#asked) {
-      settle('valueOmitted', reason ?? new DOMException('The question was withdrawn', 'AbortError'));
+      settle('withdrawn', reason ?? new DOMException('The question was withdrawn', 'AbortError'));
     }
   }
 
