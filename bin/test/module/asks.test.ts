@@ -286,10 +286,10 @@ describe('A command that waits', { ...LIMIT, concurrency: true }, () => {
 describe('Questions', LIMIT, () => {
   it('never get the answer to another one, while some stay open and the slots are used again and again', async (t) => {
     const { server, port, path, latest, sleepers } = await start(t);
-    const connection = new Connection(port);
+    let connection = new Connection(port);
     t.after(() => connection.socket.destroy());
     const random = randomNumbers(SEED);
-    const send = overConnection(connection);
+    const send: Sender = (...given) => overConnection(connection)(...given);
     const open = new Map<string, Promise<Answer | Error>>();
     const controls: AbortController[] = [];
     const add = (): void => {
@@ -300,6 +300,10 @@ describe('Questions', LIMIT, () => {
     };
     const stories: Story[] = [];
     for (let round = 0; round < 100 * TIMES; round += 1) {
+      if (round % 50 === 49) { // it keeps all that has arrived
+        connection.socket.destroy();
+        connection = new Connection(port);
+      }
       while (open.size < 15 && random() < 0.7) add();
       const question = server.ask('short', CHOICE);
       const id = latest();
@@ -371,6 +375,19 @@ describe('Questions', LIMIT, () => {
     }
     host.release();
     await host.ends();
+  });
+
+  it('are asked before they are answered, also in the log and if the clocks of the threads differ', async (t) => {
+    t.mock.timers.enable({ apis: ['Date'], now: Date.now() + 60_000 }); // the thread takes it for its own
+    const { server, port, path, latest } = await start(t);
+    t.mock.timers.reset();
+    const question = outcomeOf(server.ask('Which?', CHOICE));
+    const id = latest();
+    const sent = attempt(overConnection(new Connection(port)), id, 'ana', { pick: 1 });
+    const story = { id, attempts: [await sent], got: await question };
+    assert.ok(checkStory(story));
+    await server.close();
+    checkLog(path, [story]);
   });
 
   for (const first of [2 ** 29 - 3, 2 ** 30 - 3, 2 ** 31 - 3, 2 ** 32 - 3]) {
@@ -453,6 +470,29 @@ describe('Threads that die', LIMIT, () => {
     const lines = readLog(path).filter(({ event, id }) => event === 'answer' && answered.has(id));
     assert.deepEqual([...new Set(lines.map(({ id }) => id))].sort(), [...answered.keys()].sort(), 'perhaps repeated');
     for (const line of lines) checkEnd(line, answered.get(line['id']) as Story);
+  });
+
+  it('deliver an answer that the host has not been told of', async (t) => {
+    const host = runHost(t, `
+      process.removeAllListeners('warning');
+      const threads = [];
+      process.on('worker', (thread) => threads.push(thread));
+      const server = await serve();
+      let outcome = 'none';
+      server.ask('Which?').then((answer) => { outcome = answer; });
+      say('busy');
+      halt();
+      await threads[0].terminate(); // with its message
+      await sleep(0);
+      say(outcome);
+      await server.close();
+    `);
+    const port = await host.hear<number>();
+    assert.equal(await host.hear(), 'busy');
+    const reply = await answer(port, await idOf(port, 'Which?'), { approved: true }, { by: 'ana' });
+    assert.equal(reply.statusCode, 200);
+    host.release();
+    await host.ends({ arguments: { approved: true }, by: 'ana' });
   });
 });
 
