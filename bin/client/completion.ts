@@ -11,14 +11,17 @@ import { execFileSync } from 'node:child_process';
 import { basename } from 'node:path';
 import { parseArgs } from 'node:util';
 import { acceptedIn, COMPLETION_MS, completionsOf, isArgument, wordsBefore } from '../shared/words/accepts.ts';
+import { completeAnswer, isQuestionId, questionsIn } from '../shared/words/asks.ts';
 import { commandsFor, findCommand, ownersOf } from '../shared/words/commands.ts';
 import { EXIT, withCommon } from '../shared/line/options.ts';
 import { logsOfUser, nameOf } from '../shared/reach/logs.ts';
 import { completeName } from '../shared/reach/names.ts';
 import { CLIENT_OPTIONS } from './options.ts';
 import { selectTargets } from './targets.ts';
+import type { Question } from '../shared/words/asks.ts';
 import type { Shell } from '../shared/words/commands.ts';
 import type { NamedOption, Option } from '../shared/line/options.ts';
+import type { PrintableReply } from '../shared/reach/replies.ts';
 import type { Values } from './options.ts';
 
 export const COMPLETE = '__complete';
@@ -159,11 +162,17 @@ async function offerArguments(
     const ended = command.name === 'log' ? logsOfUser().map(nameOf).filter((logged) => /^\w[\w.-]*$/.test(logged)) : [];
     offer([...new Set([...await completeName(current, values.dir), ...ended])]);
   }
-  if (command.name !== 'run') return;
-  const targets = await selectTargets(others.filter((other) => !isArgument(other)), values, COMPLETION_MS, '');
-  const accepts = acceptedIn(await targets[0]?.client.request('info'));
-  const typed = name === undefined ? [] : [name, ...others.filter(isArgument)];
-  offer(completionsOf(accepts, [...typed, current]));
+  if (command.name !== 'run' && command.name !== 'answer') return;
+  const isFirst = command.name === 'run' || isQuestionId(name ?? ''); // otherwise, the first word may be a target
+  const after = name === undefined || isFirst ? others : [name, ...others];
+  const targets = await selectTargets(after.filter((other) => !isArgument(other)), values, COMPLETION_MS, '');
+  const reply = await targets[0]?.client.request('info');
+  const typed = [...name !== undefined && isFirst ? [name] : [], ...after.filter(isArgument), current];
+  offer(command.name === 'run' ? completionsOf(acceptedIn(reply), typed) : completeAnswer(asksOf(reply), typed, false));
+}
+
+function asksOf(reply: PrintableReply | undefined): Question[] {
+  return reply?.ok === true ? questionsIn(reply.body) : [];
 }
 
 /** How many words of the shell are as long as these words; without any, the shell splits as we do. */
