@@ -539,7 +539,8 @@ function linkToHost(
       const records: (JournalRecord | Question)[] = journals.slice(0, 3).flatMap((journal) => {
         return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from what runs on
       }).sort((one, other) => (one.number - other.number) | 0);
-      for (const one of asked.filter(({ isComplete }) => isComplete)) { // among them by its end
+      const ends = asked.filter((one) => one.isComplete).sort((one, other) => one.ended - other.ended);
+      for (const one of ends) { // among them by their time
         const next = records.findIndex(({ started }) => started > one.ended);
         records.splice(next === -1 ? records.length : next, 0, one);
       }
@@ -1649,10 +1650,10 @@ export class WebApiServer<Name extends string = never> {
     const isSignal = signal === undefined || 'aborted' in Object(signal);
     if (!isSignal) throw new TypeError(`signal must be an AbortSignal, got ${inspect(signal)}`);
     if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
-    for (const settle of this.#asked) settle(); // before the slot of an answer is reused
-    if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
     const questions = this.#questions;
     while (!questions.isComplete(questions.head())) questions.skip();
+    for (const settle of this.#asked) settle(); // then, because the slot may have an answer
+    if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
     const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
     const index = questions.append(COMMANDS.length, Date.now(), text, number, timeout);
     const answer = new Promise<Answer<Types>>((resolve, reject) => {
@@ -2468,7 +2469,8 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
           const result = system.step(control);
           if (isPromise(result)) await result;
         } catch (error) {
-          if (!interruptions.has(Object(error)) && !interruptions.has(Object(Object(error).cause))) throw error;
+          const isInterrupted = [error, Object(error).cause].some((one) => interruptions.has(Object(one)));
+          if (!isInterrupted || !server.hasWaiting()) throw error; // else the signal is an old one
         }
       }
       server.withdraw(); // what the step or the command has left open

@@ -263,14 +263,14 @@ describe('control-client watch and questions', SUITE, () => {
     server.withdraw();
     await shows('Is it there already? withdrawn');
     const both = [server.ask('Delete 3 branches?'), server.ask('Which?', { parameters: FILE })];
-    await until(() => /Which\?/.test(watching.output()));
+    await Promise.all([watching.shows(/Which\?/), json.shows(/Which\?/)]);
     assert.match(watching.output(), /  asks: Which\? \(answer \w{3}-q3 file=a\.pt\|b\.pt \[note=…\]\)\n/);
     const [id] = (await client.info())?.asks?.map((ask) => ask.id) ?? [];
     await client.request('answer', { id, arguments: { approved: true }, by: 'ana', reason: 'looked' });
     await shows('answer by ana (looked): approved=true (Delete 3 branches?)');
     await both[0];
     server.withdraw();
-    await until(() => /"error":"withdrawn"[^]*"error":"withdrawn"/.test(json.output()), json.output);
+    await json.shows(/"Which\?".*"withdrawn"/);
     const changes = linesOf(json.output()).map((line) => JSON.parse(line));
     const about = changes.filter(({ message }) => message === 'Delete 3 branches?');
     assert.deepEqual(about.map(({ event, command, state, by }) => [event, command, state, by]), [

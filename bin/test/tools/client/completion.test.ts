@@ -188,7 +188,7 @@ describe('control-client completion', LIMIT, () => {
 
   it('completes an answer: ids, parameters and values, those of the target', { skip: lacks('Unix') }, async (t) => {
     const { port, server, client } = await startServer(t);
-    const { env, serve } = openSession(t);
+    const { env, folder, serve } = openSession(t);
     const asks = [{ id: 'abc-q7', message: 'A?', parameters: { file: { type: 'string', enum: ['a.pt', '$(x)'] } } }];
     await serve('exp-1', () => ({ status: 'active', asks }));
     void server.ask('Delete 3 branches?');
@@ -203,8 +203,8 @@ describe('control-client completion', LIMIT, () => {
       return lines.map((text) => text.replace(/\t.*/, '')).filter((text) => text !== '').sort().join(' ');
     };
     for (const [words, found] of rows) await passesAtLast(found, () => find(`${at(port).join(' ')} ${words}`));
-    await passesAtLast('file=a.pt', () => find('answer exp-1 file='));
-    await passesAtLast('file=', () => find('answer abc-q7 exp-1 f'));
+    await passesAtLast('file=a.pt', () => find(`--dir ${folder} answer exp-1 file=`));
+    await passesAtLast('file=', () => find(`--dir ${folder} answer abc-q7 exp-1 f`));
   });
 
   it('completes with a system that computes', { skip: lacks('Linux') }, async (t) => {

@@ -60,7 +60,7 @@ describe('control-client list on a terminal', SUITE, () => {
       'a     7        active               3 h    [####      ] 42 %, step 42 of 100, l…',
     ]);
     assert.equal((await tableIn(t, folder, 120))[2], 'z     7        asks                 3 min  ' +
-      'Delete 3 branches that nobody has used?; [####      ] 42 %, step 42 of 100, l…');
+      'Delete 3 branches that nobody has used?; [####      ] 42 %, step 42 of 100, …');
   });
 
   it('aligns the columns of any characters', async (t) => {

@@ -29,7 +29,8 @@ describe('control-console and questions', SUITE, () => {
     const { type, shows, output } = await terminal(t, at(port), { CONTROL_BY: 'ana' });
     await shows(new RegExp(`asks: Is it there already\\? \\(answer yes or no\\)\n${P}+$`));
     await type('answer yes\r', shown('approved=true \\(Is it there already\\?\\)'));
-    assert.deepEqual(await first, { arguments: { approved: true }, by: 'ana' });
+    const { arguments: given, by } = await first;
+    assert.deepEqual([given, by], [{ approved: true }, 'ana']);
     await type('help qu', /help qu$/);
     const chosen = server.ask('Which?', { parameters: FILE });
     await shows(new RegExp(`asks: Which\\? \\(answer file=a\\.pt\\|b\\.pt \\[note=…\\]\\)\n(${P}help qu)+$`));
@@ -146,7 +147,8 @@ describe('control-console with a pipe and questions', LIMIT, () => {
     const asked = server.ask('Delete 3 branches?');
     const input = 'answer maybe\nanswer approved=true\nanswer yes\nanswer zzz-q9 yes\n';
     const { code, stdout, stderr } = await runProgram(t, 'console', ['--port', `${port}`], input, { CONTROL_BY: 'ana' });
-    assert.deepEqual(await asked, { arguments: { approved: true }, by: 'ana' });
+    const { arguments: given, by } = await asked;
+    assert.deepEqual([given, by], [{ approved: true }, 'ana']);
     assert.deepEqual([code, stdout], [1, 'approved=true (Delete 3 branches?)\n']);
     assert.equal(stderr, [
       "an argument must be name=value or one JSON object, got 'maybe'", 'no question is open',
