@@ -1,8 +1,9 @@
 // Runs control.ts in each environment it supports: npm run matrix -- [WORD ...]
 //
 // Most cells of the table run a host, which computes for two seconds without yielding. Meanwhile a WebApiClient reads
-// its status, pauses it and resumes it. Then the client pauses it again, runs its own command, resumes it and shuts it
-// down. Other cells compile a TypeScript program, use control-mcp, or run a host that must fail and say why.
+// its status, pauses it and resumes it. Then the client pauses it again, runs its own command, resumes it, answers its
+// question and shuts it down. Other cells compile a TypeScript program, use control-mcp, or run a host that must fail
+// and say why.
 
 import { exec } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
@@ -15,7 +16,7 @@ import { EXIT, parseOptions, run, UsageError } from '../shared/line/options.ts';
 import { freePort } from '../test/helpers.ts';
 import { lacks } from '../test/needs.ts';
 import type { Need } from '../test/needs.ts';
-import type { RequestOptions, WebApiReply } from '../../control.ts';
+import type { RequestOptions, SystemInfo, WebApiReply } from '../../control.ts';
 
 const HELP = `
 Usage: npm run matrix -- [WORD ...]
@@ -49,7 +50,12 @@ async function main() {
   while (status !== SHUTTING_DOWN) {
     switch (await server.nextCommand()) {
       case 'pause': status = PAUSED; break;
-      case 'resume': status = ACTIVE; break;
+      case 'resume':
+        status = ACTIVE;
+        server.ask('Which rate?', { ...commands.set, timeout: 30_000 }).then(({ arguments: { rate }, by }) => {
+          server.post('save-state', { reason: rate + ' by ' + by });
+        }).catch(fail);
+        break;
       case 'set': server.report({ value: server.request?.arguments }); break;
       case 'shutdown': status = SHUTTING_DOWN; break;
     }
@@ -138,7 +144,12 @@ export const taken: ControlCommand | 'set' | 'stop' = server.receiveCommand();
 export const narrow: ControlCommand = server.receiveCommand();
 export const request: CommandRequest<'set' | 'stop'> | null = server.request;
 await launch({
-  step: (control): boolean => control.shutdown(),
+  step: async (control): Promise<boolean> => {
+    const { arguments: { approved }, by = '' } = await control.ask('Go on?');
+    // @ts-expect-error: it is a boolean
+    approved.trim();
+    return approved && by !== '' && control.shutdown();
+  },
   saveState: async (status, { by = '' }): Promise<string> => by + status.statusName,
   commands: {
     evaluate: {
@@ -159,7 +170,18 @@ class Steered implements System {
   } as const;
 }
 await launch(new Steered(), { webApiAddress: ['localhost', 0] });
+const { arguments: choice } = await server.ask('Which?', {
+  parameters: { file: { type: 'string', enum: ['a', 'b'] }, count: { type: 'integer', default: 1 } },
+  timeout: 900_000,
+});
+export const chosen: string = choice.file.trim() + choice.count.toFixed();
+// @ts-expect-error: there is no such type
+server.ask('Which?', { parameters: { x: { type: 'float' } } });
+// @ts-expect-error: it has no such option
+server.ask('Which?', { timout: 5 });
 const client = new WebApiClient('localhost', 8391, { token: undefined });
+const given: WebApiReply = await client.request('answer', { id: 'k3f-q2', arguments: { approved: true } });
+export const isGiven: boolean = given.ok;
 const reply: WebApiReply = await client.request('pause', { wait: 5, reason: server.request?.by });
 export const outcome: unknown = reply.ok === true ? reply.value : reply.error;
 export const info: SystemInfo | null = await client.info();
@@ -320,10 +342,13 @@ async function runCell({ node = '24', files, build, host, says }: Cell, root: st
 
 /** Returns what is wrong with the log of a host, or an empty string. */
 function faultInLog(text: string): string {
-  const entries: { event: string; command?: string }[] = text.trim().split('\n').map((line) => JSON.parse(line));
+  const entries: { event: string; command?: string; by?: string }[] = text.trim().split('\n').map((line) => JSON.parse(line));
   const done = entries.filter(({ event }) => event === 'outcome').map(({ command }) => command).join();
   const isWhole = entries[0]?.event === 'start' && entries.at(-1)?.event === 'end';
-  return isWhole && done === 'pause,resume,pause,set,resume,shutdown' ? '' : `the log has ${done}`;
+  const isAsked = entries.some(({ event }) => event === 'ask');
+  const isAnswered = entries.some(({ event, by }) => event === 'answer' && by === 'ana');
+  if (!isAsked || !isAnswered) return 'the log lacks the question or its answer';
+  return isWhole && done === 'pause,resume,pause,set,resume,save-state,shutdown' ? '' : `the log has ${done}`;
 }
 
 /** Controls a host until its shutdown. Returns what went wrong, or an empty string. */
@@ -353,10 +378,31 @@ async function control(port: number, ended: Promise<unknown>): Promise<string> {
     if (refused.ok || refused.statusCode !== 400) throw new Error('set accepts a wrong argument');
     await send('resume');
     await client.waitFor(ACTIVE, { signal });
+    await answerQuestion(client, signal);
     await send('shutdown');
     return '';
   } catch (error) {
     return signal.aborted ? 'the host ended before its shutdown' : (error as Error).message;
+  }
+}
+
+/** Answers the question of a host, which then saves. */
+async function answerQuestion(client: WebApiClient, signal: AbortSignal): Promise<void> {
+  const id = (await client.info(signal))?.asks?.[0]?.id;
+  const given: string[] = [];
+  for (const rate of [5, 0.25, 0.5]) {
+    const reply = await client.request('answer', { id, arguments: { rate }, by: 'ana', signal });
+    given.push(reply.ok ? reply.value : `${reply.statusCode}`);
+  }
+  if (String(given) !== '400,ok,409') throw new Error(`answers: ${given}`);
+  for (let tag: string | undefined; ;) { // until the program has it
+    const reply = await client.request('info', { wait: 5, tag, signal });
+    if (!reply.ok) throw new Error(`info: ${reply.error}`);
+    if (tag === reply.tag) throw new Error('the program has no answer');
+    tag = reply.tag;
+    const { commands = [] } = reply.body as unknown as Partial<SystemInfo>;
+    const saves = commands.filter(({ command, state }) => command === 'save-state' && state === 'done');
+    if (saves.some(({ reason }) => reason === '0.25 by ana')) return;
   }
 }
 
