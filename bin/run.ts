@@ -4,6 +4,7 @@
 
 import { closeSync, writeSync } from 'node:fs';
 import { isatty } from 'node:tty';
+import { askFromShell } from './run/ask.ts';
 import { Gpu } from './run/gpu.ts';
 import { endOrphans } from './run/keeper.ts';
 import { parseCommandLine } from './run/options.ts';
@@ -18,6 +19,8 @@ const NO_WEB_API = 125; // env, nohup, timeout and docker exit with it if they f
 
 async function main(): Promise<number> {
   if (await endOrphans(process.argv.slice(2))) return EXIT.DONE;
+  const [first, ...others] = process.argv.slice(2);
+  if (first === 'ask') return await askFromShell(others, say).catch(failAsk);
   const parsed = parseCommandLine(process.argv.slice(2));
   if (parsed === null) return EXIT.DONE;
   const isOnTerminal = isatty(0) && process.platform !== 'win32';
@@ -37,6 +40,11 @@ async function main(): Promise<number> {
     say(message);
     return NO_WEB_API;
   }
+}
+
+/** No failure may pass for a no, which is exit code 1. */
+function failAsk({ message }: Error): never {
+  throw new UsageError(message);
 }
 
 /**

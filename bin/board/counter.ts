@@ -1,6 +1,7 @@
 // Counts the completed commands of a system, by name and outcome.
 
 import { COMMAND, CONTROL_COMMANDS } from '../shared/words/accepts.ts';
+import { isAnswer } from '../shared/words/asks.ts';
 import { excerptOf } from '../shared/words/text.ts';
 import { isCrashEntry, isRefusedSave } from './state.ts';
 import type { Body } from '../shared/words/describe.ts';
@@ -18,10 +19,14 @@ export class Counter {
     this.counts = counts;
   }
 
-  /** Adds completed commands, but neither crashes nor refused saves, which control-run lists, too. */
+  /**
+   * Adds completed commands and answers, but neither crashes nor refused saves, which control-run lists, too, nor
+   * questions that nobody has answered.
+   */
   addAll(commands: readonly Body[], info: Body): void {
     for (const entry of commands) {
-      const isCounted = !isCrashEntry(entry) && !isRefusedSave(entry, info);
+      const isUnanswered = isAnswer(entry) && entry['state'] === 'failed';
+      const isCounted = !isCrashEntry(entry) && !isRefusedSave(entry, info) && !isUnanswered;
       if (isCounted) this.add(excerptOf(entry['command']), entry['state'] as 'done' | 'failed');
     }
   }

@@ -1,12 +1,12 @@
-// The own commands of a system, and the current values of their parameters. Any program may have sent them, so every
-// field may have any type and text.
+// The own commands of a system, the parameters of these and of questions, and the current values. Any program may have
+// sent them, so every field may have any type and text.
 
 import { acceptedBy, limitsOf } from '../shared/words/accepts.ts';
 import { excerptOf, isRecord, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
 
 const TYPES = ['boolean', 'integer', 'number', 'string'] as const;
 const MAX_COMMANDS = 32;
-const MAX_PARAMETERS = 32; // per command
+const MAX_PARAMETERS = 32; // per command or question
 const MAX_LENGTH = 16_384; // of all declarations as JSON: control.ts permits 8 KiB
 const MAX_CURRENT = 32;
 
@@ -20,7 +20,7 @@ export interface OwnCommand {
 }
 
 /** Values are exact, not safe to print: a page sends them back. A parameter without a default is required. */
-interface Parameter {
+export interface Parameter {
   name: string;
   type: typeof TYPES[number];
   description: string;
@@ -38,9 +38,14 @@ export function ownCommandsOf(info: Fields): OwnCommand[] {
   let length = 0;
   return [...acceptedBy(info) ?? []].slice(0, MAX_COMMANDS)
     .map(([name, { description, parameters }]): OwnCommand => {
-      return { name, description, parameters: [...parameters].slice(0, MAX_PARAMETERS).flatMap(tidyParameter) };
+      return { name, description, parameters: parametersOf(parameters) };
     })
     .filter((command) => (length += JSON.stringify(command).length) <= MAX_LENGTH);
+}
+
+/** The parameters that a form can have. */
+export function parametersOf(parameters: ReadonlyMap<string, Fields>): Parameter[] {
+  return [...parameters].slice(0, MAX_PARAMETERS).flatMap(tidyParameter);
 }
 
 function tidyParameter([name, fields]: [name: string, fields: Fields]): Parameter[] {

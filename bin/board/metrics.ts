@@ -31,6 +31,9 @@ export function formatMetrics(systems: readonly System[]): string {
     metric('gauge', 'control_status', 'Whether the system has this status: 1 for the current one.', (system) => {
       return STATUSES.map((status) => [{ status }, Number(status === statusOf(system))]);
     }),
+    metric('gauge', 'control_asks', 'Open questions: each waits for an answer.', ({ state }) => {
+      return [[{}, state.asks.length]];
+    }),
     metric('counter', 'control_commands_total', 'Completed commands of all clients.', ({ counts }) => {
       return [...counts].flatMap(([command, { done, failed }]): Line[] => {
         return [[{ command, state: 'done' }, done], [{ command, state: 'failed' }, failed]];

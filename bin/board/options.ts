@@ -29,7 +29,7 @@ const OPTIONS = {
   },
   'view-key-file': {
     type: 'string', value: 'PATH',
-    help: 'also keep a key in this file that shows everything but permits no commands',
+    help: 'also keep a key in this file that shows everything but permits no commands and no answers',
   },
   record: {
     type: 'boolean',
@@ -43,7 +43,8 @@ const HELP = `
 Usage: control-board [options] [TARGET ...]
 
 Serves a web page that shows and controls systems, for a phone or a second screen. Prints the address of the page. It
-contains the key: anyone with it can pause, resume, save and shut down the systems, and run their own commands.
+contains the key: anyone with it can pause, resume, save and shut down the systems, run their own commands, and answer
+their questions.
 
 ${TARGET_HELP}
 Without TARGET and --dir, the board shows the system at the address in the environment, or else at localhost:8391.

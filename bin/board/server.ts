@@ -23,7 +23,7 @@ const IDLE_MS = (MAX_WAIT_S + 10) * 1000; // then a connection without traffic i
 export interface Settings {
   systems: Systems;
   key: string;
-  /** A key that permits no commands. */
+  /** A key that permits no commands and no answers. */
   viewKey: string | undefined;
   /** The host that the server listens on. */
   host: string;
@@ -92,6 +92,14 @@ async function route(context: Context, request: IncomingMessage, response: Serve
     await Promise.race([systems.read(), sleep(SCRAPE_MS)]);
     return send(response, 200, formatMetrics(systems.all), { 'Content-Type': METRICS_TYPE });
   }
+  const [, asking] = /^\/api\/systems\/(\d+)\/answer$/.exec(path) ?? [];
+  if (asking !== undefined) {
+    checkMethod(request, 'POST');
+    const [question = '', reason = ''] = [query.get('id') ?? '', query.get('reason') ?? ''];
+    const answered = await systems.answer(Number(asking), question, reason, await readArguments(request));
+    if (answered === undefined) throw new Refusal(404, 'Not found');
+    return send(response, ...answered);
+  }
   const [, id, command = ''] = /^\/api\/systems(?:\/(\d+))?\/([a-z0-9-]+)$/.exec(path) ?? [];
   const system = id === undefined ? undefined : Number(id);
   if (!systems.takes(command, system)) throw new Refusal(404, 'Not found');
@@ -104,7 +112,10 @@ async function route(context: Context, request: IncomingMessage, response: Serve
   send(response, 202, { result: 'sent', id: sentId }); // no id if sent to all systems
 }
 
-/** Reads the body of an own command: a JSON object, or nothing. Node discards the bodies of the standard commands. */
+/**
+ * Reads the body of an own command or an answer: a JSON object, or nothing. Node discards the bodies of the standard
+ * commands.
+ */
 async function readArguments(request: IncomingMessage): Promise<object> {
   const chunks: Buffer[] = [];
   let length = 0;

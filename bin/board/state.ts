@@ -1,11 +1,13 @@
 // The state of a system as pages show it, and the functions that read it from responses. Any program may have sent the
 // responses, so every field may have any type and text.
 
+import { describeAnswer, isAnswer } from '../shared/words/asks.ts';
 import { holdsOf, splitDetail, timeIn, valueIn } from '../shared/words/describe.ts';
 import { isCrash } from '../shared/reach/end.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/words/text.ts';
 import type { Body, Progress } from '../shared/words/describe.ts';
 import type { Fold } from '../shared/words/log.ts';
+import type { Ask, AskEnd } from './asks.ts';
 import type { currentValues, OwnCommand } from './declarations.ts';
 import type { Sample } from './series.ts';
 
@@ -46,6 +48,10 @@ export interface State {
   progress: (Progress & { leftMs: number | null }) | null;
   /** The fields of the detail that have the name of a parameter. */
   current: ReturnType<typeof currentValues>;
+  /** The open questions, the oldest first. */
+  asks: Ask[];
+  /** How the latest questions have ended. */
+  askEnds: AskEnd[];
   /** Commands of all clients, the latest first. */
   commands: ListedCommand[];
   /** Commands sent by the board: the pending ones and the latest. */
@@ -74,6 +80,8 @@ export interface ListedCommand {
   error: string;
   seconds: number | null;
   at: number | null;
+  /** The line of an entry that is the end of a question. */
+  answer?: string;
 }
 
 export interface SentCommand {
@@ -137,6 +145,7 @@ export function readCommand(entry: Body, info: Body): ListedCommand {
     error: excerptOf(entry['error'], MAX_VALUE_LENGTH),
     seconds: typeof entry['seconds'] === 'number' ? entry['seconds'] : null,
     at: timeIn(entry, 'at'),
+    ...(isAnswer(entry) && { answer: describeAnswer(entry) }),
   };
 }
 

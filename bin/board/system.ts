@@ -10,6 +10,7 @@ import { FollowedSystem } from '../shared/reach/system.ts';
 import { CONTROL_COMMANDS } from '../shared/words/accepts.ts';
 import { commandsOf, hasEnded, progressOf, timeIn } from '../shared/words/describe.ts';
 import { excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
+import { readAskEnds, readAsks } from './asks.ts';
 import { Counter } from './counter.ts';
 import { currentValues, ownCommandsOf } from './declarations.ts';
 import { LIVE, SeriesGroup, steadyNow } from './series.ts';
@@ -27,6 +28,7 @@ const FOLLOW_MS = 3_600_000; // how long the board then follows the command
 const SLOW_MS = 2000; // pages show that a system or a program has been silent for this long
 const HEARD_MS = 500; // values of `heardAt` that differ by less count as equal
 const MAX_ENTRIES = 50; // of the log
+const REFUSALS: readonly number[] = [400, 404, 409, 413]; // of an answer; a page takes a 401 for its own key
 const MAX_COMMANDS = 5; // and what runs, for which others may wait
 
 /** The part of the board that a system uses. */
@@ -165,6 +167,19 @@ export class BoardSystem {
     this.#publish();
     void this.#deliver(sent, reason, values);
     return sent.id;
+  }
+
+  /**
+   * Sends the answer to a question. It needs no queue, so the outcome is the response. Returns the status code and the
+   * body for the page.
+   */
+  async answer(id: string, reason: string, values: object): Promise<[statusCode: number, body: object]> {
+    const { client } = this.#system;
+    const reply = await client.request('answer', { id, arguments: values, by: BY, reason });
+    if (reply.ok) return [200, { result: 'ok' }];
+    const { statusCode = 0, error, body } = reply;
+    const parameter = excerptOf(body['parameter']) || undefined;
+    return [REFUSALS.includes(statusCode) ? statusCode : 502, { error: client.shorten(error), parameter }];
   }
 
   /** The latest entries of its log, if that is on this machine. */
@@ -306,6 +321,8 @@ export class BoardSystem {
       detail: this.#rows,
       progress: progress && { ...progress, name: excerpt(progress.name), leftMs },
       current: currentValues(detail, this.#ownCommands),
+      asks: reply?.ok === true || reported === NO_ANSWER ? readAsks(info) : [],
+      askEnds: readAskEnds(info),
       commands,
       sent: this.#sent,
       sentCount: this.#sentCount,

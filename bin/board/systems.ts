@@ -130,6 +130,11 @@ export class Systems {
     return undefined;
   }
 
+  /** Sends the answer to a question of a system; undefined if there is no such system. */
+  async answer(id: number, ...answer: Parameters<BoardSystem['answer']>): Promise<[number, object] | undefined> {
+    return this.#byId.get(id)?.answer(...answer);
+  }
+
   /** Reads the detail of all systems. */
   async read(): Promise<void> {
     const { all } = this;

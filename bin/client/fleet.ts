@@ -2,12 +2,14 @@
 
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { ageOf, questionsIn } from '../shared/words/asks.ts';
 import {
   describeDetail, describeDuration, describeEnd, describeStatus, splitDetail,
 } from '../shared/words/describe.ts';
 import { isAbsent, isDenied, isUnanswered } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
 import { excerptOf, printable } from '../shared/words/text.ts';
+import type { Question } from '../shared/words/asks.ts';
 import type { Target } from '../shared/reach/targets.ts';
 
 const TICK_MS = 1000; // between two scans of the folder, or two requests to a system that is offline
@@ -19,6 +21,11 @@ const { compare } = new Intl.Collator('en', { numeric: true }); // t2 before t10
 
 export function compareRows(one: Row, other: Row): number {
   return compare(one.name, other.name) || compare(`${one.target.name}`, `${other.target.name}`);
+}
+
+/** Moves the systems that ask to the top. */
+export function asksFirst(sorted: readonly Row[]): Row[] {
+  return [...sorted.filter(({ asks }) => asks), ...sorted.filter(({ asks }) => !asks)];
 }
 
 /** A system in the table. Its texts are safe to print. */
@@ -44,6 +51,22 @@ export class Row {
     return excerptOf(splitDetail(detail).run['pid']) || excerptOf(pid) || (this.target.socket?.pid ?? '');
   }
 
+  /** The open questions; none if it does not respond. */
+  get #questions(): Question[] {
+    return this.system.isCurrent ? questionsIn(this.system.info) : [];
+  }
+
+  /** Whether it waits for an answer. */
+  get asks(): boolean {
+    return this.#questions.length > 0;
+  }
+
+  /** How long its oldest question has been open. Empty if unknown, or if there is none. */
+  get askAge(): string {
+    const [question] = this.#questions;
+    return question === undefined ? '' : ageOf(question);
+  }
+
   /** How long it has had its status. Empty if unknown. */
   get age(): string {
     const { since, unansweredSince } = this.system;
@@ -51,18 +74,22 @@ export class Row {
     return start === null ? '' : describeDuration(Math.max(0, Date.now() - start) / 1000);
   }
 
-  /** The status with sender and reason, or how the system ended, or why the request failed. */
+  /** The status with sender and reason, or how the system ended, or why the request failed. Begins with `asks`. */
   get story(): string {
     const { status, isCurrent, info, end, error, reply } = this.system;
-    if (isCurrent) return describeStatus({ ...info, since: undefined }); // it has a column
+    const text = isCurrent ? describeStatus({ ...info, since: undefined }) : ''; // it has a column
+    if (this.asks) return text === 'active' ? 'asks' : `asks; ${text}`;
+    if (isCurrent) return text;
     const isPlain = reply === null || isAbsent(reply) || isDenied(reply) || isUnanswered(reply);
     const more = end !== null ? describeEnd(end) : isPlain ? '' : error;
     return more === '' ? status : `${status}: ${more}`;
   }
 
-  /** The program's own detail. */
+  /** What it asks, and the program's own detail. */
   get detail(): string {
-    return describeDetail(this.system.info['detail'], this.system.secondsLeft);
+    const { info, secondsLeft } = this.system;
+    const texts = [...this.#questions.map(({ message }) => message), describeDetail(info['detail'], secondsLeft)];
+    return texts.filter((text) => text !== '').join('; ');
   }
 }
 
@@ -92,9 +119,9 @@ export class Fleet {
     signal.addEventListener('abort', () => clearInterval(timer));
   }
 
-  /** Sorted by name. */
+  /** Sorted by name, first those that ask. */
   get rows(): readonly Row[] {
-    return this.#sorted ??= [...this.#rows].sort(compareRows);
+    return asksFirst(this.#sorted ??= [...this.#rows].sort(compareRows));
   }
 
   #setRows(rows: readonly Row[]): void {

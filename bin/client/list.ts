@@ -4,7 +4,7 @@ import { EXIT, warn } from '../shared/line/options.ts';
 import { isAbsent, statusNameOf } from '../shared/reach/replies.ts';
 import { inParallel } from '../shared/reach/targets.ts';
 import { excerptOf, printable, printableJson } from '../shared/words/text.ts';
-import { compareRows, Fleet, Row } from './fleet.ts';
+import { asksFirst, compareRows, Fleet, Row } from './fleet.ts';
 import { failure } from './send.ts';
 import { fit, Screen, Table, terminalSize } from './table.ts';
 import type { Target } from '../shared/reach/targets.ts';
@@ -22,11 +22,11 @@ export async function list(targets: readonly Target[], isJson: boolean): Promise
     rows.push(row);
     exitCode = Math.max(exitCode, reply.ok ? EXIT.DONE : failure(reply).exitCode);
   });
-  rows.sort(compareRows);
-  if (isJson) rows.forEach((row) => console.log(toJson(row)));
-  else if (process.stdout.isTTY) print(new Table().linesOf(rows, terminalSize().columns));
-  else print(linesOf(rows));
-  for (const { target, system: { error } } of rows) {
+  const sorted = asksFirst(rows.sort(compareRows));
+  if (isJson) sorted.forEach((row) => console.log(toJson(row)));
+  else if (process.stdout.isTTY) print(new Table().linesOf(sorted, terminalSize().columns));
+  else print(linesOf(sorted));
+  for (const { target, system: { error } } of sorted) {
     if (error !== '') warn(`${target.title}: ${error}`);
   }
   return exitCode;
@@ -52,11 +52,12 @@ export async function watchList(find: Find, signal: AbortSignal): Promise<void> 
   screen.close();
 }
 
-function toJson({ target, name, pid, system: { status, error, info } }: Row): string {
+function toJson({ target, name, pid, asks, system: { status, error, info } }: Row): string {
   return printableJson({
     target: target.name, name, pid: Number(pid) || undefined, status, error: error || undefined,
     since: excerptOf(info['since']) || undefined, by: excerptOf(info['by']) || undefined,
-    reason: excerptOf(info['reason']) || undefined, holds: info['holds'], detail: info['detail'] ?? undefined,
+    reason: excerptOf(info['reason']) || undefined, holds: info['holds'], asks: asks ? info['asks'] : undefined,
+    detail: info['detail'] ?? undefined,
   });
 }
 

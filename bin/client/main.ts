@@ -8,6 +8,7 @@ import { Folder } from '../shared/reach/folder.ts';
 import { EXIT, UsageError, warn } from '../shared/line/options.ts';
 import { inParallel } from '../shared/reach/targets.ts';
 import { printableJson } from '../shared/words/text.ts';
+import { answer, listAsks } from './asks.ts';
 import { complete, COMPLETE, SCRIPTS } from './completion.ts';
 import { pauseFor, pauseMine, resumeMine } from './lease.ts';
 import { list, watchList } from './list.ts';
@@ -39,7 +40,8 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   if (args[0] === COMPLETE) return complete(...args.slice(1));
   const commandLine = parseCommandLine(args);
   if (commandLine === null) return EXIT.DONE;
-  const { command: { name }, argument, words, values, timeoutMs, since, durationMs, invocation, exec } = commandLine;
+  const { command: { name }, argument, words, values, timeoutMs, since, durationMs } = commandLine;
+  const { invocation, answering, exec } = commandLine;
   if (name === 'help' || name === 'completion') {
     console.log(name === 'help' ? helpOn(argument) : SCRIPTS[argument as Shell].trim());
     return EXIT.DONE;
@@ -53,15 +55,25 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   if (name === 'list') return list(await selectAll(name, words, values, requestMs), values.json === true);
   const awaitsEnd = name === 'wait' && argument === 'offline'; // the system may have ended just now
   const sources = awaitsEnd ? { ...values, absence: 'offline' as const } : values;
-  const targets = await selectTargets(words, sources, requestMs, invocation === null ? '' : HINT);
+  const targets = await selectTargets(words, sources, requestMs, (invocation ?? answering) === null ? '' : HINT);
   if (targets.length === 0) return EXIT.OFFLINE; // selectAll() has warned
   const end = endOfOutput();
   const hook = exec && new ChangeHook(exec.command, exec.words);
   let exitCode: number = EXIT.DONE;
+  let hasOutput = false;
+  const report = (target: Target, outcome: Outcome): void => {
+    exitCode = Math.max(exitCode, outcome.exitCode);
+    hasOutput ||= outcome.text !== '';
+    print(outcome, target, values.json === true);
+  };
+  if (answering !== null) {
+    const outcomes = await answer(targets, answering, { by: senderIn(values), reason: values.reason });
+    for (const [target, outcome] of outcomes) report(target, outcome);
+    return exitCode;
+  }
   const perform = async (target: Target, own: Partial<Task> = {}): Promise<Outcome> => {
     const outcome = await execute(target, { ...commandLine, name, end, hook, ...own });
-    exitCode = Math.max(exitCode, outcome.exitCode);
-    print(outcome, target, values.json === true);
+    report(target, outcome);
     return outcome;
   };
   if (durationMs === null) {
@@ -77,6 +89,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
       resumeLine: resumeLineFor(words, values),
     });
   }
+  if (name === 'asks' && !hasOutput && values.json !== true) warn('no question is open');
   await hook?.end();
   return exitCode;
 }
@@ -98,6 +111,7 @@ async function execute(target: Target, task: Task): Promise<Outcome> {
   switch (command) {
     case 'status': return getStatus(client, process.stdout.isTTY && !json);
     case 'info': return getInfo(client);
+    case 'asks': return listAsks(client);
     case 'wait':
       if (condition !== null) return waitUntil(client, condition, timeoutMs);
       return waitFor(client, findStatus(argument) as SystemStatus, timeoutMs);

@@ -2,7 +2,10 @@
 
 import { isArgument, parseArguments } from '../shared/words/accepts.ts';
 import { ADDRESS_OPTIONS, ADDRESS_PARTS, BY, ENVIRONMENT_HELP } from '../shared/reach/access.ts';
-import { commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf } from '../shared/words/commands.ts';
+import {
+  ASK, commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf,
+} from '../shared/words/commands.ts';
+import { isQuestionId } from '../shared/words/asks.ts';
 import { isCondition, parseCondition } from '../shared/words/condition.ts';
 import { DIR_OPTION } from '../shared/reach/folder.ts';
 import {
@@ -15,9 +18,10 @@ import { tidy } from '../shared/words/text.ts';
 import type { Command, CommandName } from '../shared/words/commands.ts';
 import type { Condition } from '../shared/words/condition.ts';
 import type { Options } from '../shared/line/options.ts';
+import type { Answering } from './asks.ts';
 import type { Invocation } from './send.ts';
 
-const ON_WORDS = [...STATUS_WORDS, wordOf(NO_ANSWER)];
+const ON_WORDS = [...STATUS_WORDS, wordOf(NO_ANSWER), ASK];
 
 const OPTIONS = {
   ...ADDRESS_OPTIONS,
@@ -28,7 +32,7 @@ const OPTIONS = {
   timeout: {
     type: 'string', value: 'SECONDS',
     help: 'time limit of wait, --wait, --mine and --for, such as 90s or 30m (default 30); a command sent with --wait ' +
-      'and --timeout expires at this time; of status, info and list, at most 5',
+      'and --timeout expires at this time; of status, info, list and asks, at most 5',
   },
   for: {
     type: 'string', value: 'TIME',
@@ -37,12 +41,17 @@ const OPTIONS = {
   mine: { type: 'boolean', help: 'resume: release the pause of the sender (--by) only, and wait as --wait does' },
   reason: { type: 'string', value: 'TEXT', help: 'why the command is sent; the system shows it' },
   by: { type: 'string', value: 'TEXT', help: "who sends the command, instead of CONTROL_BY ('' for nobody)" },
+  yes: { type: 'boolean', help: 'answer: the same as true for the only parameter of the question' },
+  no: { type: 'boolean', help: 'answer: the same as false' },
   exec: {
     type: 'string', value: 'CMD',
     help: 'watch: run CMD with sh when the status changes; its variables are CONTROL_STATUS, CONTROL_BEFORE, ' +
-      'CONTROL_REASON and CONTROL_TARGET',
+      'CONTROL_REASON, CONTROL_TARGET and CONTROL_QUESTION',
   },
-  on: { type: 'string', value: 'STATUS,…', completion: ON_WORDS, help: 'watch: run CMD for these statuses only' },
+  on: {
+    type: 'string', value: 'STATUS,…', completion: ON_WORDS,
+    help: `watch: run CMD for these statuses only, or for each question (${ASK})`,
+  },
   since: {
     type: 'string', value: 'TIME',
     help: 'log: begin with the statuses at this time, such as 3:00 or 2026-11-23T03:00, or so long ago, such as 8h',
@@ -58,15 +67,16 @@ export const CLIENT_OPTIONS: Options = OPTIONS;
 const HELP = `
 Usage: control-client [options] COMMAND [TARGET ...]
        control-client [options] run NAME [PARAMETER=VALUE ...] [TARGET ...]
+       control-client [options] answer [ID] [PARAMETER=VALUE ...] [TARGET ...]
 
-Shows what running systems are doing, sends them a command, or waits for a status or a value.
+Shows what running systems are doing or asking, sends them a command or an answer, or waits for a status or a value.
 
 ${commandsFor('client').map(helpOf).join('\n')}
 
 ${TARGET_HELP}
 Each line of output then begins with its target, and the exit code is the highest of all.
 
-The arguments of run can also be one JSON object: '{"episodes":200}'.
+The arguments of run and answer can also be one JSON object: '{"episodes":200}'.
 
 ${describeOptions(OPTIONS)}
 
@@ -89,6 +99,8 @@ const EXAMPLES: Readonly<Partial<Record<CommandName, string>>> = {
   pause: "pause --wait --reason 'GPU needed until noon'",
   'save-state': 'save-state --wait --timeout 300',
   run: 'run evaluate episodes=200 --wait',
+  asks: 'asks --all',
+  answer: "answer --yes --reason 'looked at them'",
   completion: 'completion fish | source',
 };
 const MORE_HELP = 'Targets, environment variables, exit codes: control-client --help';
@@ -99,7 +111,7 @@ const LEASE_DAYS = 365;
 
 type Texts = 'host' | 'port' | 'socket' | 'targets' | 'dir' | 'timeout' | 'for' | 'reason' | 'by' | 'exec' | 'on' |
   'since';
-type Switches = 'all' | 'wait' | 'mine' | 'watch' | 'follow' | 'json';
+type Switches = 'all' | 'wait' | 'mine' | 'watch' | 'follow' | 'yes' | 'no' | 'json';
 
 export type Values = Partial<Record<Texts, string | undefined> & Record<Switches, boolean | undefined>>;
 
@@ -111,6 +123,8 @@ export interface CommandLine {
   condition: Condition | null;
   /** Of `run`; null to list the commands. */
   invocation: Invocation | null;
+  /** Of `answer`. */
+  answering: Answering | null;
   /** The targets. */
   words: string[];
   values: Values;
@@ -139,12 +153,13 @@ export function parseCommandLine(args: readonly string[]): CommandLine | null {
   checkOptions(command, values);
   if (command.isLocal && words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}'; see --help`);
   const invocation = command.name === 'run' ? takeInvocation(words, values) : null;
+  const answering = command.name === 'answer' ? takeAnswer(words, values) : null;
   const isSent = command.options?.includes('wait') === true && (command.name !== 'run' || invocation !== null);
   if (isSent && values.timeout !== undefined && ![values.wait, values.mine, values.for].some(Boolean)) {
     throw new UsageError(`--timeout requires --wait: ${command.name} does not wait without it`);
   }
   return {
-    command, argument, condition, invocation, words, values,
+    command, argument, condition, invocation, answering, words, values,
     timeoutMs: parseDuration('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000,
     since: values.since === undefined ? -Infinity : parsePast('--since', values.since),
     durationMs: values.for === undefined ? null : parseDuration('--for', values.for, 'seconds', LEASE_DAYS) * 1000,
@@ -196,6 +211,20 @@ function takeInvocation(words: string[], values: Values): Invocation | null {
   const [name = '', ...others] = words.splice(0, Infinity);
   words.push(...others.filter((word) => !isArgument(word)));
   return { name, typed: parseArguments(others.filter(isArgument)) };
+}
+
+/** Removes the id and the arguments from the words after `answer`; targets remain. */
+function takeAnswer(words: string[], { yes, no }: Values): Answering {
+  const id = isQuestionId(words[0] ?? '') ? `${words.shift()}` : '';
+  const [...all] = words.splice(0, Infinity);
+  words.push(...all.filter((word) => !isArgument(word)));
+  const given = all.filter(isArgument);
+  const answers = [...yes ? ['--yes'] : [], ...no ? ['--no'] : [], ...given];
+  const [one = '', other] = answers;
+  const isShort = one.startsWith('--');
+  if (isShort && other !== undefined) throw new UsageError(`${one} and ${other} are mutually exclusive`);
+  parseArguments(given); // before anything is sent
+  return { id, words: isShort ? [one.slice(2)] : given };
 }
 
 function quote(text: string | undefined): string {

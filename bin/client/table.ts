@@ -61,7 +61,7 @@ const COLUMNS: readonly (readonly [title: string, share: number, textOf: (row: R
   ['NAME', 0.35, ({ name, target: { title } }, isUnique) => isUnique ? name : excerpt(title)],
   ['PROCESS', 0.2, ({ pid }) => pid],
   ['STATUS', 0.45, ({ story }) => story],
-  ['SINCE', 0.2, ({ age }) => age],
+  ['SINCE', 0.2, ({ asks, askAge, age }) => asks ? askAge : age],
   ['DETAIL', 1, ({ detail }) => detail],
 ];
 const [STATUS, DETAIL] = [2, 4];
@@ -89,7 +89,8 @@ export class Table {
     });
     return [COLUMNS.map(([title]) => title), ...cells].map((texts, line) => {
       const shown = texts.map((text, column) => fit(text, widths[column] as number));
-      const status = rows[line - 1]?.system.status;
+      const row = rows[line - 1];
+      const status = row?.asks === true ? 'asks' : row?.system.status;
       if (status) shown[STATUS] = paintStatus(`${shown[STATUS]}`, status);
       return shown.filter((_, column) => widths[column] !== 0).join(GAP);
     });

@@ -125,14 +125,16 @@ export class Top {
     return [fit(this.#summarize(rows.length), width), ...shown];
   }
 
-  /** `60 systems: 1 offline, 2 paused, 57 active`. */
+  /** `60 systems, 1 asks: 1 offline, 2 paused, 57 active`. */
   #summarize(found: number): string {
     const { rows, error } = this.#fleet;
     const counts = new Map(Object.values(SystemStatus).map(({ statusName }) => [statusName, 0]));
     for (const { system: { status } } of rows) counts.set(status, (counts.get(status) ?? 0) + 1);
     const parts = [...counts].filter(([, count]) => count > 0).reverse(); // a narrow terminal cuts the last ones
     const texts = parts.map(([status, count]) => `${count} ${status || 'connecting'}`).join(', ');
-    const systems = `${rows.length} system${rows.length === 1 ? '' : 's'}${texts && ': '}${texts}`;
+    const asking = rows.filter(({ asks }) => asks).length;
+    const asks = asking === 0 ? '' : `, ${asking} ${asking === 1 ? 'asks' : 'ask'}`;
+    const systems = `${rows.length} system${rows.length === 1 ? '' : 's'}${asks}${texts && ': '}${texts}`;
     return `${systems}${this.#filter && `; '${this.#filter}' matches ${found}`}${error && `; ${error}`}`;
   }
 
@@ -174,7 +176,9 @@ export class Top {
 
   #found(): readonly Row[] {
     const filter = this.#filter.toLowerCase();
-    return this.#fleet.rows.filter(({ name, system }) => `${name} ${system.status}`.toLowerCase().includes(filter));
+    return this.#fleet.rows.filter(({ name, asks, system: { status } }) => {
+      return `${name} ${asks ? 'asks ' : ''}${status}`.toLowerCase().includes(filter);
+    });
   }
 
   // ───── Keys ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,13 +3,16 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { paintStatus } from '../shared/line/color.ts';
-import { wordOf } from '../shared/words/commands.ts';
+import { describeQuestion, isAnswer, messageIn, questionsIn } from '../shared/words/asks.ts';
+import { ASK, wordOf } from '../shared/words/commands.ts';
 import { describeCause, describeCommand, describeEnd, localTime } from '../shared/words/describe.ts';
 import { warn } from '../shared/line/options.ts';
 import { isDenied } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
 import { excerptOf, printable, printableJson } from '../shared/words/text.ts';
 import type { FailedReply, PrintableClient } from '../shared/reach/replies.ts';
+
+const MAX_WITHDRAWN = 100;
 
 export interface WatchOptions {
   /** Ends the watch. */
@@ -19,12 +22,12 @@ export interface WatchOptions {
   label: string;
   /** The `target` of each JSON object. */
   target: string | undefined;
-  /** Notified of each change of the status. */
+  /** Notified of each change of the status, and of each question. */
   hook: ChangeHook | null;
 }
 
 /**
- * Prints a line for each new status and each completed command.
+ * Prints a line for each new status, each question and each completed command, also for the end of a question.
  *
  * @returns The reply that denied access; null when the signal ended it.
  */
@@ -37,6 +40,8 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
     console.log(json ? printableJson({ ...own, ...change, ...own }) : line); // first, and not overridden by the server
   };
   const system = new FollowedSystem(client);
+  let known: ReadonlySet<string> = new Set(); // the ids of the open questions
+  const withdrawn = new Set<string>(); // the messages of questions that nobody has answered
   for await (const { reply, before, completed } of system.follow(signal)) {
     if (isDenied(reply)) return reply;
     const { status, end } = system;
@@ -47,10 +52,23 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
       const how = end === null ? error : describeEnd(end);
       const why = how === undefined ? '' : `: ${how}`;
       print(`${paintStatus(status, status)}${describeCause(body)}${why}`, { status, by, reason, error });
-      const shown = { reason: how ?? excerptOf(reason), target: printable(target ?? client.target) };
+      const shown = { reason: how ?? excerptOf(reason), target: printable(target ?? client.target), question: '' };
       if (before !== '') hook?.report(client, { status, before, ...shown });
     }
-    for (const entry of completed) print(describeCommand(entry), entry);
+    for (const entry of completed) {
+      print(describeCommand(entry), entry);
+      if (withdrawn.size > MAX_WITHDRAWN) withdrawn.clear();
+      if (isAnswer(entry) && entry['error'] === 'withdrawn') withdrawn.add(messageIn(entry));
+    }
+    const questions = system.isCurrent ? questionsIn(system.info) : [];
+    for (const question of questions.filter(({ id }) => !known.has(id))) {
+      const { message, entry } = question;
+      print(paintStatus(`asks: ${describeQuestion(question, questions.length > 1)}`, 'asks'), { event: ASK, ...entry });
+      const isAgain = withdrawn.delete(message); // after a pause or a save: who has been notified knows it
+      const about = { status, before: status, reason: '', target: printable(target ?? client.target) };
+      if (!isAgain) hook?.ask({ ...about, question: message });
+    }
+    if (system.isCurrent) known = new Set(questions.map(({ id }) => id));
   }
   return null;
 }
@@ -62,11 +80,13 @@ interface StatusChange {
   before: string;
   reason: string;
   target: string;
+  /** The message of a question; otherwise empty. */
+  question: string;
 }
 
 /**
  * Runs a shell command for the changes of all systems, one at a time. Changes of a system during a run are merged into
- * one.
+ * one; questions are not.
  */
 export class ChangeHook {
   readonly #command: string;
@@ -74,7 +94,7 @@ export class ChangeHook {
   readonly #changes: Map<PrintableClient, StatusChange> = new Map(); // pending
   #running: Promise<void> = Promise.resolve();
 
-  /** @param words The statuses for which the command runs; null for all. */
+  /** @param words The statuses for which the command runs, and `ask` for questions; null for all statuses. */
   constructor(command: string, words: readonly string[] | null) {
     this.#command = command;
     this.#words = words;
@@ -84,6 +104,10 @@ export class ChangeHook {
     const before = this.#changes.get(client)?.before ?? change.before;
     this.#changes.set(client, { ...change, before });
     this.#running = this.#running.then(() => this.#run(client));
+  }
+
+  ask(change: StatusChange): void {
+    if (this.#words?.includes(ASK) === true) this.#running = this.#running.then(() => this.#execute(change));
   }
 
   /** Resolves when the command has run for all changes. */
@@ -99,10 +123,11 @@ export class ChangeHook {
   }
 
   /** The command's output goes to stderr, because stdout is for the lines of `watch`. */
-  async #execute({ status, before, reason, target }: StatusChange): Promise<void> {
+  async #execute({ status, before, reason, target, question }: StatusChange): Promise<void> {
     const env = {
       ...process.env,
       CONTROL_STATUS: status, CONTROL_BEFORE: before, CONTROL_REASON: reason, CONTROL_TARGET: target,
+      CONTROL_QUESTION: question,
     };
     try {
       const child = spawn('sh', ['-c', this.#command], { stdio: ['ignore', 2, 2], env });

@@ -13,6 +13,8 @@ export interface Lines {
   readonly isTerminal: boolean;
   /** Aborted by Ctrl-C while the latest line runs. Each line has a new one. */
   readonly interruption: AbortSignal;
+  /** Whether a part of the next line is typed. */
+  readonly isTyping: boolean;
   /** Returns the next line, or null at the end of the input. */
   next(prompt: string): Promise<string | null>;
   /** Asks the user a question. Returns the answer, or null at the end of the input. */
@@ -28,6 +30,7 @@ export interface Lines {
 
 export class PipedLines implements Lines {
   readonly isTerminal = false;
+  readonly isTyping = false;
   readonly interruption: AbortSignal = new AbortController().signal; // Ctrl-C ends the process
   readonly #readline: Interface;
   readonly #lines: AsyncIterator<string>;
@@ -113,6 +116,10 @@ export class TerminalLines implements Lines {
 
   get interruption(): AbortSignal {
     return this.#interruption.signal;
+  }
+
+  get isTyping(): boolean {
+    return this.#editor.line !== '' || this.#typed !== '';
   }
 
   async next(prompt: string): Promise<string | null> {

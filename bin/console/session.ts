@@ -7,7 +7,12 @@ import {
 import { BY } from '../shared/reach/access.ts';
 import { paintError, paintStatus } from '../shared/line/color.ts';
 import { commandsFor, findCommand, helpOf, REASON_HELP, wordsOf } from '../shared/words/commands.ts';
-import { commandsOf, describeAuthor, describeInfo, describeStatusAndSave } from '../shared/words/describe.ts';
+import {
+  asksIn, describeGiven, describeLack, describeOpen, describeQuestion, isAnswer, isQuestionId, questionsIn, readAnswer,
+} from '../shared/words/asks.ts';
+import {
+  commandsOf, describeAuthor, describeCommand, describeInfo, describeStatusAndSave,
+} from '../shared/words/describe.ts';
 import { follow, GOALS } from '../shared/reach/follow.ts';
 import { withLimit } from '../shared/reach/limit.ts';
 import { observe } from '../shared/reach/observe.ts';
@@ -18,6 +23,7 @@ import {
 import { suggest } from '../shared/line/suggest.ts';
 import { excerptOf, printable } from '../shared/words/text.ts';
 import { isComment } from './lines.ts';
+import type { Question } from '../shared/words/asks.ts';
 import type { Body } from '../shared/words/describe.ts';
 import type { FollowOptions } from '../shared/reach/follow.ts';
 import type { PrintableClient, PrintableReply } from '../shared/reach/replies.ts';
@@ -35,24 +41,25 @@ const TICK_MS = 1000; // how often the prompt updates its duration
 export class Session {
   readonly #client: PrintableClient;
   readonly #lines: Lines;
-  readonly #sent = new Set<unknown>(); // the ids of its commands
+  readonly #sent = new Set<unknown>(); // the ids of its commands, and of the questions that it answers
+  readonly #prompt: Prompt | null;
   #hasEnded = false;
 
   constructor(client: PrintableClient, lines: Lines) {
     this.#client = client;
     this.#lines = lines;
+    this.#prompt = lines.isTerminal ? new Prompt(client, lines, this.#sent) : null;
   }
 
   /** Runs commands until the input or a command ends the session. Returns whether all commands succeeded. */
   async run(): Promise<boolean> {
     let allSucceeded = true;
-    const prompt = this.#lines.isTerminal ? new Prompt(this.#client, this.#lines, this.#sent) : null;
     while (!this.#hasEnded) {
-      const line = await (prompt === null ? this.#lines.next('') : prompt.next());
+      const line = await (this.#prompt === null ? this.#lines.next('') : this.#prompt.next());
       if (line === null) break;
       if (!(await this.#execute(line.trim()))) allSucceeded = false;
     }
-    prompt?.close();
+    this.#prompt?.close();
     return allSucceeded;
   }
 
@@ -63,6 +70,7 @@ export class Session {
     if (command === undefined) return this.#run(first, words);
     if (command.name === 'run' && words[0] !== undefined) return this.#run(words[0], words.slice(1));
     if (command.name === 'help' && words.length < 2) return this.#help(words[0]);
+    if (command.name === 'answer') return this.#answer(words);
     const takesReason = CONTROL_COMMANDS.includes(command.name);
     if (words.length > 0 && !takesReason) return fail(`unexpected argument '${words.at(-1)}' after ${command.name}`);
     if (words[0]?.startsWith('--') === true) return fail(`'${words[0]}' is an option of control-client, not a reason`);
@@ -106,6 +114,32 @@ export class Session {
     if (declaration === undefined) return failUnknown(name, accepts.keys());
     try {
       return await this.#follow(name, { arguments: readArguments(parseArguments(words), declaration) });
+    } catch (error) {
+      if (error instanceof UsageError) return fail(error.message);
+      throw error;
+    }
+  }
+
+  /** Answers the question that is named, or that was the only one when the line was begun. */
+  async #answer(words: readonly string[]): Promise<boolean> {
+    const isNamed = isQuestionId(words[0] ?? '');
+    const info = await this.#request('info');
+    if (!info.ok && !lacksInfo(info)) return fail(`answer not sent: ${info.error}`);
+    const open = info.ok ? asksIn(info.body) : null;
+    if (open === null) return fail(describeLack(info.body));
+    const [only = { id: '' }, other] = open;
+    const { id } = isNamed ? { id: `${words[0]}` } : this.#prompt?.meant ?? (other === undefined ? only : { id: '' });
+    if (id === '') return fail(open.length > 0 ? `the id must be given: ${describeOpen(open)}` : 'no question is open');
+    const question = open.find((one) => one.id === id);
+    try {
+      const given = question === undefined ? {} : readAnswer(question, isNamed ? words.slice(1) : words);
+      this.#sent.add(id);
+      const reply = await this.#patiently((signal) => {
+        return this.#client.request('answer', { id, arguments: given, by: BY, signal });
+      });
+      if (reply.ok) return print(describeGiven(question ?? { message: '' }, given));
+      this.#sent.delete(id);
+      return fail(reply.error); // also how a question has ended in the meantime
     } catch (error) {
       if (error instanceof UsageError) return fail(error.message);
       throw error;
@@ -215,6 +249,9 @@ class Prompt {
   #status = 'connecting';
   #info: Body = {}; // the latest one
   #known = ''; // the latest announced status, and since when it holds
+  #asks: readonly Question[] = []; // the open ones that are announced
+  #meant: Pick<Question, 'id'> = { id: '' };
+  #readAt = 0; // when the latest line was read
   #isReading = false;
   #heardAt = performance.now();
   #tickedAt = performance.now();
@@ -238,11 +275,17 @@ class Prompt {
     this.#announce();
     const line = await this.#lines.next(this.#text());
     this.#isReading = false;
+    this.#readAt = performance.now();
     return line;
   }
 
   close(): void {
     this.#end.abort();
+  }
+
+  /** The question that an answer without an id is for: the only one when the line was begun. Without one, no id. */
+  get meant(): Pick<Question, 'id'> {
+    return this.#meant;
   }
 
   async #follow(): Promise<void> {
@@ -259,6 +302,7 @@ class Prompt {
    * completed, because its id is unknown before. The pause during a save is not a change.
    */
   #announce(): void {
+    this.#announceAsks();
     const status = excerptOf(this.#info['status']);
     const commands = commandsOf(this.#info).filter(({ state }) => state === 'done' || state === 'running');
     const isSaving = commands.some(({ command, state }) => command === 'save-state' && state === 'running');
@@ -274,6 +318,26 @@ class Prompt {
     const cause = changes[leadsHere.lastIndexOf(false) + 1]; // later ones had no effect
     if (isFirst || author === '' || this.#sent.has(cause?.['id'])) return;
     this.#lines.print(paintStatus(word + author, status));
+  }
+
+  /** Prints new questions, also those of a command that takes long, and how others have ended the ones before. */
+  #announceAsks(): void {
+    const isLong = performance.now() - this.#readAt > 2 * HINT_MS;
+    if (!this.#isReading && !isLong) return;
+    const asks = questionsIn(this.#info);
+    const isOf = ({ id }: Question, others: readonly Question[]): boolean => others.some((other) => other.id === id);
+    for (const question of this.#asks.filter((one) => !isOf(one, asks) && !this.#sent.has(one.id))) {
+      const end = commandsOf(this.#info).find((entry) => isAnswer(entry) && entry['id'] === question.id);
+      if (end !== undefined) this.#lines.print(describeCommand(end));
+    }
+    for (const question of asks.filter((one) => !isOf(one, this.#asks))) {
+      const text = paintStatus(`asks: ${describeQuestion(question, asks.length > 1)}`, 'asks');
+      if (this.#isReading) this.#lines.print(text);
+      else print(`\n${text}`); // the line may be open
+    }
+    this.#asks = asks;
+    const [only = { id: '' }, other] = asks;
+    if (!this.#lines.isTyping) this.#meant = other === undefined ? only : { id: '' };
   }
 
   #update(status: string): void {

@@ -11,8 +11,8 @@ const ROOM = { field: 1000, all: 30_000 } as const; // characters of JSON
 
 /** The fields of all events, besides the time and the event. The name and the process are those of the system. */
 const FIELDS = [
-  'version', 'commandLine', 'ended', 'exitCode', 'signal', 'status', 'id', 'command', 'arguments', 'state', 'value',
-  'valueOmitted', 'error', 'lines', 'seconds', 'by', 'reason', 'holds',
+  'version', 'commandLine', 'ended', 'exitCode', 'signal', 'status', 'id', 'command', 'message', 'parameters',
+  'arguments', 'state', 'value', 'valueOmitted', 'error', 'lines', 'seconds', 'by', 'reason', 'holds', 'expiresAt',
 ] as const;
 
 const MAX_TRACE = 20_000; // characters of JSON: a path has up to 4096 bytes

@@ -21,7 +21,7 @@ Usage: control-mcp [options] [TARGET ...]
 
 Lets an assistant watch and control systems: a server of the Model Context Protocol over standard input and output,
 which the assistant starts. The assistant can list and inspect systems, wait for them, pause them and save checkpoints.
-Everything else requires --allow.
+Everything else requires --allow. It sees the questions of programs, but never answers them.
 
 ${TARGET_HELP}
 Without TARGET, control-mcp uses the address in the environment, or else all live systems in the folder, or else
@@ -64,6 +64,8 @@ function parseAllowed(lists: readonly string[] = []): ReadonlySet<string> {
     const [, command] = /^run:(.*)$/s.exec(word) ?? [];
     const isCommand = command !== undefined && COMMAND.test(command) && !RESERVED.includes(command);
     if (isCommand || word === 'resume' || word === 'shutdown' || word === 'all') continue;
+    const isAnswer = word === 'answer' || command === 'answer';
+    if (isAnswer) throw new UsageError(`--allow never permits answers: people answer, got '${word}'`);
     throw new UsageError(`--allow must have resume, shutdown, run:COMMAND or all, separated by commas, got '${word}'`);
   }
   return new Set(words);

@@ -1,6 +1,7 @@
 // Makes the reports of systems safe for a model: texts without control and invisible characters, and truncated. Any
 // program may have sent them.
 
+import { questionsIn } from '../shared/words/asks.ts';
 import { commandsOf, hasEnded } from '../shared/words/describe.ts';
 import { excerpt, isRecord } from '../shared/words/text.ts';
 import type { Body } from '../shared/words/describe.ts';
@@ -14,7 +15,7 @@ const MAX_TEXT = 1000; // of any other text
 const MAX_DEPTH = 8;
 const MAX_LATEST = 3; // commands in a short report
 /** Characters of JSON. */
-const ROOM = { brief: 500, value: 4096, detail: 4096, accepts: 8192, commands: 3072, holds: 2048 } as const;
+const ROOM = { brief: 500, value: 4096, detail: 4096, accepts: 8192, commands: 3072, holds: 2048, asks: 6144 } as const;
 
 /** Removes invisible characters from a text, replaces control characters by spaces, and truncates it. */
 export function cleanText(text: string, maxLength: number = MAX_TEXT): string {
@@ -40,16 +41,16 @@ const CAUSE = ['since', 'by', 'reason'] as const;
 /** Everything that `/api/info` reports. */
 export function wholeReport(info: Body): object {
   const accepts = isRecord(info['accepts']) ? clean(info['accepts'], ROOM.accepts) : undefined;
-  const commands = latestCommands(info);
-  return { ...pick(info, NAMES), ...causeOf(info), detail: detailOf(info, ROOM.detail), accepts, commands };
+  const [asks, commands] = [openAsks(info), latestCommands(info)];
+  return { ...pick(info, NAMES), ...causeOf(info), asks, detail: detailOf(info, ROOM.detail), accepts, commands };
 }
 
-/** The cause of the status, the detail, the last command that has ended, and the commands after it. */
+/** The cause of the status, the questions, the detail, the last command that has ended, and the commands after it. */
 export function currentReport(info: Body): object {
   const commands = commandsOf(info);
   const start = Math.max(0, commands.map(hasEnded).lastIndexOf(true));
   const latest = commands.slice(start, start + MAX_LATEST).map((entry) => clean(entry, ROOM.commands));
-  return { ...causeOf(info), detail: detailOf(info, ROOM.detail), commands: latest };
+  return { ...causeOf(info), asks: openAsks(info), detail: detailOf(info, ROOM.detail), commands: latest };
 }
 
 /**
@@ -64,6 +65,13 @@ export function briefReport(info: Body, room: number): object {
 /** Since when, by whom and why, and everybody who holds a pause. */
 function causeOf(info: Body, room: number = ROOM.holds): object {
   return { ...pick(info, CAUSE), holds: clean(info['holds'], Math.min(ROOM.holds, room)) };
+}
+
+/** As many of the open questions as fit, the oldest first; undefined if there is none. */
+function openAsks(info: Body): unknown[] | undefined {
+  const cleaned = questionsIn(info).map(({ entry }) => clean(entry, ROOM.asks));
+  while (JSON.stringify(cleaned).length > ROOM.asks && cleaned.length > 1) cleaned.pop();
+  return cleaned.length === 0 ? undefined : cleaned;
 }
 
 /** As many of the latest commands as fit, and the one that runs: others may wait for it. */

@@ -1,6 +1,7 @@
 // Parts of results that several tools share.
 
 import { createHash } from 'node:crypto';
+import { questionsIn } from '../shared/words/asks.ts';
 import { commandsOf, hasEnded, secondsSince } from '../shared/words/describe.ts';
 import { UsageError } from '../shared/line/options.ts';
 import { describeUnknown, isAbsent, statusNameOf, UNKNOWN } from '../shared/reach/replies.ts';
@@ -38,8 +39,9 @@ export function now(): string {
 }
 
 /**
- * A digest of what counts as a change: the process, the status, its cause, the last command that has ended and those
- * before it that have not, and the own commands. The ETag of /api/info also changes when a command arrives.
+ * A digest of what counts as a change: the process, the status, its cause, the open questions, the last command that
+ * has ended and those before it that have not, and the own commands. The ETag of /api/info also changes when a command
+ * arrives.
  */
 export function tagOf(reply: PrintableReply | undefined): string | undefined {
   if (reply?.ok !== true) return undefined;
@@ -47,7 +49,8 @@ export function tagOf(reply: PrintableReply | undefined): string | undefined {
   const commands = commandsOf(reply.body);
   const last = commands.map(hasEnded).lastIndexOf(true);
   const ids = commands.slice(0, last + 1).filter((entry, at) => at === last || !hasEnded(entry)).map(({ id }) => id);
-  const text = textOfJson([host, pid, startedAt, status, since, by, reason, accepts, ids]);
+  const asks = questionsIn(reply.body).map(({ id }) => id);
+  const text = textOfJson([host, pid, startedAt, status, since, by, reason, accepts, ids, asks]);
   return createHash('sha256').update(text).digest('hex').slice(0, 12);
 }
 

@@ -1,6 +1,7 @@
-// Waits until a system changes, has a status, or reports a detail that meets a condition.
+// Waits until a system changes, asks a question, has a status, or reports a detail that meets a condition.
 
 import { SystemStatus } from '../../control.ts';
+import { asksIn, describeLack } from '../shared/words/asks.ts';
 import { findStatus, STATUS_WORDS } from '../shared/words/commands.ts';
 import { fieldOf, fieldsOf, isCondition, parseCondition } from '../shared/words/condition.ts';
 import { elapsedSeconds, withLimit } from '../shared/reach/limit.ts';
@@ -17,6 +18,7 @@ import type { System } from './systems.ts';
 
 export type Goal =
   | { kind: 'change'; tag: string | undefined }
+  | { kind: 'ask' }
   | { kind: 'status'; name: string }
   | { kind: 'detail'; condition: Condition };
 
@@ -33,10 +35,11 @@ export function parseGoal(text: string = 'change', tag?: string): Goal {
   const word = text.toLowerCase();
   if (word === 'change') return { kind: 'change', tag };
   if (tag !== undefined) throw new UsageError(`tag is for until: change, got '${cleanText(text)}'`);
+  if (word === 'ask') return { kind: 'ask' };
   if (isCondition(text)) return { kind: 'detail', condition: parseCondition(text) };
   const status = findStatus(word);
   if (status !== undefined) return { kind: 'status', name: status.statusName };
-  const forms = `change, a status (${listOf(STATUS_WORDS)}) or a condition such as 'loss < 0.1'`;
+  const forms = `change, ask, a status (${listOf(STATUS_WORDS)}) or a condition such as 'loss < 0.1'`;
   throw new UsageError(`until must be ${forms}, got '${cleanText(text)}'`);
 }
 
@@ -118,6 +121,7 @@ class Watcher {
     const status = statusNameOf(reply);
     if (goal.kind === 'status' && status === goal.name) return 'reached';
     if (goal.kind === 'change' && reply.ok && this.#isChanged(reply)) return 'changed';
+    if (goal.kind === 'ask' && reply.ok && this.#isAsking(reply)) return 'reached';
     if (goal.kind === 'detail' && reply.ok && this.#isMet(reply, goal.condition)) return 'reached';
     const isOffline = status === SystemStatus.OFFLINE.statusName;
     if (isOffline && this.#wasSeen) return 'offline';
@@ -129,6 +133,12 @@ class Watcher {
     const tag = tagOf(reply);
     this.#known ??= tag;
     return tag !== this.#known && isSettled(reply.body);
+  }
+
+  #isAsking(reply: Reported): boolean {
+    const asks = asksIn(reply.body);
+    if (asks === null) this.#fail(describeLack(reply.body), reply);
+    return asks.length > 0;
   }
 
   #isMet(reply: Reported, { field, isMetBy }: Condition): boolean {

@@ -6,13 +6,16 @@
 //   program      {"done":7,"value":"ckpt/12.pt"}                   or {"failed":7,"error":"disk full"}
 //   control-run  {"id":8,"command":"evaluate","arguments":{}}
 //   program      {"status":"paused"}, {"detail":{"epoch":12}}      at any time
+//   program      {"ask":{"id":"a1","message":"Stop?"}}           or {"withdraw":"a1"}
+//   control-run  {"answer":{"id":"a1","arguments":{"approved":true}}}   or {"answer":{"id":"a1","error":"expired"}}
 
 import { SystemStatus } from '../../control.ts';
 import { excerpt, excerptOf, isRecord, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
 import type { CommandOutcome } from '../../control.ts';
 import type { Socket } from 'node:net';
+import type { Reply } from './questions.ts';
 
-const MAX_LINE_LENGTH = 65_536;
+export const MAX_LINE_LENGTH: number = 65_536;
 const MAX_DETAIL_BYTES = 3000; // of JSON; /api/info has room for 4096, including what control-run adds
 const MAX_LINES = 1000; // then timers and commands get a turn
 const TOO_LONG = 'a line longer than 64 KiB';
@@ -26,6 +29,9 @@ const GOALS: ReadonlyMap<string, SystemStatus> = new Map([
 
 /** The start of a line with an outcome. The rest may be too long, or not JSON: Python writes NaN. */
 const OUTCOME = /^\s*\{\s*"(?:done|failed)"\s*:\s*(\d+)/;
+
+/** The start of a question, which may be invalid in the same way. */
+const QUESTION = /^\s*\{\s*"ask"\s*:\s*\{\s*"id"\s*:\s*"([^"\\]{1,100})"/;
 
 /** A command as the program receives it, without its id. */
 export interface Request {
@@ -42,6 +48,8 @@ export interface ChannelListener {
   onDetail(detail: object): void;
   /** Called with the declarations of the program's own commands; empty once it takes no more commands. */
   onAccepts(accepts: Record<string, unknown>): void;
+  /** Called with a question, and a signal that withdraws it. */
+  onAsk(fields: object, signal: AbortSignal): Promise<Reply>;
   /** Called once, for the first invalid line. */
   onInvalidLine(what: string): void;
 }
@@ -54,6 +62,7 @@ export class Channel {
   #rest = ''; // of an incomplete line
   #isTooLong = false; // that line
   #hasComplained = false;
+  readonly #asked: Map<string, AbortController> = new Map(); // open questions, by their ids
   #id = 0; // of the latest command
   #goal: SystemStatus | undefined; // while that runs
   #onOutcome: ((outcome: CommandOutcome) => void) | null = null; // while that runs
@@ -99,6 +108,7 @@ export class Channel {
     if (this.#isOpen) this.#listener.onAccepts({});
     this.#isOpen = false;
     this.settle({ error: new Error('the program closed CONTROL_FD') });
+    for (const withdrawal of this.#asked.values()) withdrawal.abort();
     this.#socket.destroy();
   }
 
@@ -121,18 +131,22 @@ export class Channel {
 
   /** Returns false if the line is invalid; then it changes nothing. */
   #take(line: string): boolean {
-    const { status, detail, accepts, done, failed, value, error } = parse(line);
+    const { status, detail, accepts, done, failed, value, error, ask, withdraw } = parse(line);
     const known = STATUSES.find(({ statusName }) => statusName === status);
     const id = done ?? failed;
-    const isValid = (status ?? detail ?? accepts ?? id) !== undefined &&
+    const isValid = (status ?? detail ?? accepts ?? id ?? ask ?? withdraw) !== undefined &&
       (status === undefined || known !== undefined) &&
       (detail === undefined || (isRecord(detail) && fits(detail))) &&
       (accepts === undefined || isRecord(accepts)) &&
+      (ask === undefined || (isRecord(ask) && isId(ask['id']) && !this.#asked.has(ask['id']))) &&
+      (withdraw === undefined || isId(withdraw)) &&
       (id === undefined || (Number.isInteger(id) && (id as number) > 0 && (id as number) <= this.#id));
     if (!isValid) return false;
     this.#isOpen = this.#wasOpen = true;
     if (isRecord(accepts)) this.#listener.onAccepts(accepts);
     if (isRecord(detail)) this.#listener.onDetail(detail);
+    if (isRecord(ask)) void this.#ask(ask);
+    if (isId(withdraw)) this.#asked.get(withdraw)?.abort(new DOMException('withdrawn', 'AbortError'));
     if (id === this.#id) { // an earlier command is completed already
       const reason = excerptOf(error, MAX_VALUE_LENGTH) || 'the program gave no reason';
       this.settle(failed === undefined ? { value: value ?? undefined } : { error: new Error(reason) });
@@ -143,18 +157,36 @@ export class Channel {
     return true;
   }
 
-  /** An invalid outcome fails its command, because the program sends no other. */
+  async #ask({ id, ...fields }: Record<string, unknown>): Promise<void> {
+    const withdrawal = new AbortController();
+    this.#asked.set(id as string, withdrawal);
+    const reply = await this.#listener.onAsk(fields, withdrawal.signal);
+    this.#asked.delete(id as string);
+    this.#answer(id as string, reply);
+  }
+
+  #answer(id: string, reply: Reply): void {
+    this.#socket.write(`${JSON.stringify({ answer: { id, ...reply } })}\n`);
+  }
+
+  /** An invalid outcome fails its command, and an invalid question is answered: the program sends no other. */
   #refuse(line: string): void {
     const isOutcome = Number(OUTCOME.exec(line)?.[1]) === this.#id;
-    if (this.#hasComplained && !isOutcome) return;
+    const asked = QUESTION.exec(line)?.[1];
+    if (this.#hasComplained && !isOutcome && asked === undefined) return;
     const { detail } = parse(line);
     const isTooLarge = isRecord(detail) && !fits(detail);
     const invalid = isTooLarge ? TOO_LARGE : `an invalid line: ${excerpt(line)}`;
     const what = line.length > MAX_LINE_LENGTH ? TOO_LONG : invalid;
     if (isOutcome) this.settle({ error: new Error(`the program wrote ${what}`) });
+    if (asked !== undefined && !this.#asked.has(asked)) this.#answer(asked, { error: `the program wrote ${what}` });
     if (!this.#hasComplained) this.#listener.onInvalidLine(what);
     this.#hasComplained = true;
   }
+}
+
+function isId(value: unknown): value is string {
+  return typeof value === 'string' && value !== '' && value.length <= 100;
 }
 
 /** Measures the JSON, not the line, which may be shorter: `1e20` becomes 100000000000000000000. */
@@ -167,7 +199,7 @@ function fits(detail: object): boolean {
 }
 
 /** Returns an empty object if the line is not a JSON object. */
-function parse(line: string): Record<string, unknown> {
+export function parse(line: string): Record<string, unknown> {
   if (!/^\s*\{/.test(line)) return {}; // there may be a flood of such lines, and exceptions are slow
   try {
     const value: unknown = JSON.parse(line);

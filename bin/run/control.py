@@ -17,6 +17,10 @@ import contextlib, inspect, json, os, re, select, socket, traceback, typing
 TYPES = {bool: 'boolean', int: 'integer', float: 'number', str: 'string'}
 
 
+class Interrupted(Exception):
+    """ask() raises it when a pause, a save or a shutdown waits: call poll(), and ask again if need be."""
+
+
 class Control:
     """Takes the commands of control-run. save() runs for save-state and before the end; returns what it saved.
 
@@ -24,12 +28,14 @@ class Control:
         with a type (bool, int, float, str or typing.Literal); a default is optional. The first line of the docstring is
         the description. The client receives what the function returns; if it raises, only the command fails.
     Raises TypeError or ValueError if a command cannot be declared, even without control-run."""
+    Interrupted = Interrupted
 
     def __init__(self, save=None, commands=None):
         self.save, self.commands = save, dict(commands or {})
         self.accepts = {name: declare(name, function) for name, function in self.commands.items()}
         self.request = None  # the latest command, with `by` and `reason` if the client gave them
         self.ends, self.lines = False, None  # lines is None without control-run
+        self.asked, self.waiting = 0, []  # how many questions; commands that arrived during the latest
         with contextlib.suppress(KeyError, ValueError, OSError):  # not under control-run, or not its socket
             number = int(os.environ.pop('CONTROL_FD'))
             link = socket.socket(fileno=os.dup(number))  # child processes do not inherit the copy
@@ -52,10 +58,11 @@ class Control:
     def poll(self):
         """Call it between two steps. Executes commands, blocks while paused, returns True once the program must end."""
         paused = False
-        while self.lines and not self.ends and (paused or self.poller.poll(0)):
-            line = attempt(self.lines, lambda lines: lines.readline()) or b''
-            is_last = not line.endswith(b'\n')  # control-run was killed
-            self.request = {'id': 0, 'command': 'shutdown'} if is_last else json.loads(line)
+        while self.lines and not self.ends and (paused or self.waiting or self.poller.poll(0)):
+            request = self.waiting.pop(0) if self.waiting else self.receive()
+            if request and 'answer' in request: continue  # to a question that an exception has ended
+            is_last = request is None
+            self.request = request or {'id': 0, 'command': 'shutdown'}
             command = self.request['command']
             try:
                 self.say(done=self.request['id'], value=to_json(self.execute(command)))
@@ -68,11 +75,44 @@ class Control:
 
     def execute(self, command):
         if command in self.commands:
-            arguments, parameters = self.request['arguments'], self.accepts[command]['parameters']
-            floats = {key: float(arguments[key]) for key in arguments if parameters[key]['type'] == 'number'}
-            return self.commands[command](**{**arguments, **floats})  # the JSON of 1.0 may be 1
+            return self.commands[command](**to_floats(self.request['arguments'], self.accepts[command]['parameters']))
         if command == 'save-state' and self.save is None: raise NotImplementedError('the program has no save function')
         return self.save() if self.save and command in ('save-state', 'shutdown') else None
+
+    def ask(self, message, parameters=None, timeout=None):
+        """Asks whoever controls the program, and blocks until somebody answers. Returns True or False.
+
+        parameters: what else the answer consists of: {'file': {'type': 'string', 'enum': files}}. Returns it as a dict.
+        Raises TimeoutError after `timeout` seconds, Interrupted when a pause, a save or a shutdown waits, ValueError if
+            the question is invalid, and RuntimeError without control-run."""
+        if self.lines is None: raise RuntimeError('nobody can answer: not under control-run')
+        if any(map(is_stop, self.waiting)): raise Interrupted('a command waits for poll()')
+        self.asked += 1
+        question = {'id': f'a{self.asked}', 'message': message, 'parameters': parameters, 'timeout': timeout}
+        self.say(ask={key: value for key, value in question.items() if value is not None})
+        try: answer = self.receive_answer(question['id'])
+        except BaseException:  # such as KeyboardInterrupt
+            self.say(withdraw=question['id'])
+            raise
+        error = answer.get('error', '')
+        if error == 'expired': raise TimeoutError(f'expired: {message}')
+        if re.match('Interrupted|withdrawn', error):
+            self.waiting or self.poller.poll(1000)  # the command may arrive just after, or never if it fails
+            raise Interrupted(error)
+        if error: raise ValueError(error)
+        return answer['arguments']['approved'] if parameters is None else to_floats(answer['arguments'], parameters)
+
+    def receive_answer(self, id):
+        while True:
+            line = self.receive()
+            if line is None: raise Interrupted('control-run was killed')
+            if 'answer' not in line: self.waiting.append(line)
+            elif line['answer']['id'] == id: return line['answer']
+            if is_stop(line): self.say(withdraw=id)  # control-run has sent it before it received the question
+
+    def receive(self):
+        line = attempt(self.lines, lambda lines: lines.readline()) or b''
+        return json.loads(line) if line.endswith(b'\n') else None  # control-run was killed
 
     def close(self):
         """Takes no more commands. Forked processes call it: commands are not for workers."""
@@ -87,7 +127,7 @@ def declare(name, function):
     original = getattr(function, 'func', function)  # of a functools.partial
     try: hints, signature = typing.get_type_hints(original), inspect.signature(function)
     except (NameError, TypeError, ValueError) as error: raise TypeError(f'command {name!r}: {error}') from None
-    if not re.fullmatch('(?!(pause|resume|save-state|shutdown|status|info)$)[a-z][a-z0-9-]{0,31}', str(name)):
+    if not re.fullmatch('(?!(pause|resume|save-state|shutdown|status|info|answer)$)[a-z][a-z0-9-]{0,31}', str(name)):
         raise ValueError(f'command {name!r}: the name must match [a-z][a-z0-9-]{{0,31}} and not be a standard one')
     parameters = {}
     for key, parameter in signature.parameters.items():
@@ -105,6 +145,14 @@ def declare(name, function):
         words = {'type': TYPES[kind], 'enum': choices, 'default': default if has_default else None}
         parameters[key] = {word: value for word, value in words.items() if value is not None}
     return {'description': (inspect.getdoc(original) or '').split('\n')[0], 'parameters': parameters}
+
+
+def is_stop(line): return line.get('command') in ('pause', 'save-state', 'shutdown')
+
+
+def to_floats(arguments, parameters):
+    """Makes numbers floats: the JSON of 1.0 may be 1."""
+    return {key: float(value) if parameters[key]['type'] == 'number' else value for key, value in arguments.items()}
 
 
 def to_json(value): return json.loads(json.dumps(value, default=simplify), parse_constant=str, parse_int=to_int)

@@ -20,10 +20,11 @@ export const STARTING: Listed = { pid: -1, startedAt: 0 };
 // be sent to all children of control-run. If it cannot start control-run, which may be deleted or lack memory, it signals
 // the known processes itself, so that nothing stays stopped.
 const SCRIPT = `
-cgroup=$1 known=
-shift
+cgroup=$1 folder=$2 known=
+shift 2
 trap '' HUP INT TERM
 while read -r line; do known=$line; done
+rm -rf "$folder"
 if [ -n "$known" ] || [ -d "$cgroup" ]; then
   "$@" "$cgroup" $known && exit
   [ ! -d "$cgroup" ] || echo 0 > "$cgroup/cgroup.freeze"
@@ -40,14 +41,15 @@ fi
  *
  * @param mark A variable with its value, `NAME=VALUE`, that only the program's processes inherit.
  * @param cgroup The path of their cgroup, which the keeper removes at the end; empty if there is none.
+ * @param folder The path of a folder that the keeper removes.
  * @param log Where the keeper appends the end of the program.
  */
-export function startKeeper(graceMs: number, mark: string, cgroup: string, log: LogFile): Keep {
+export function startKeeper(graceMs: number, mark: string, cgroup: string, folder: string, log: LogFile): Keep {
   const name = `control-run-keeper-${process.pid}`;
   const lastEntry = log.entry('end', { ended: 'control-run is gone' });
   const self = [process.execPath, ...process.execArgv, process.argv[1] as string];
   // In its own session, signals from the terminal do not reach it.
-  const shell = spawn('/bin/sh', ['-c', SCRIPT, name, cgroup, ...self, name, `${OWN_GROUP}`, `${graceMs}`], {
+  const shell = spawn('/bin/sh', ['-c', SCRIPT, name, cgroup, folder, ...self, name, `${OWN_GROUP}`, `${graceMs}`], {
     detached: true, stdio: ['pipe', 'ignore', 'ignore'],
     env: { ...process.env, [MARK]: mark, [LOG]: JSON.stringify([log.path, lastEntry]) },
   });

@@ -58,6 +58,7 @@ const OPTIONS = {
 
 const HELP = `
 Usage: control-run [options] [--] COMMAND [ARGUMENT…]
+       control-run ask MESSAGE [--timeout SECONDS] [--parameters JSON]
        control-run --python > control.py
 
 Runs a program with a web API that pauses, resumes, saves and ends all its processes.
@@ -69,6 +70,7 @@ Runs a program with a web API that pauses, resumes, saves and ends all its proce
 
 A program that reads and writes JSON lines on the socket in CONTROL_FD takes these commands itself, and can declare its
 own: see bin/run/channel.md.
+Any of its processes can ask whoever controls it: see control-run ask --help.
 Standard input, output and the terminal belong to the program. SIGTERM and SIGHUP to control-run shut the program down,
 even if it cannot save; so does SIGINT unless standard input is a terminal. SIGUSR1 and SIGUSR2 are passed on.
 

@@ -29,6 +29,8 @@ export interface ProgramOptions {
   isOnTerminal: boolean;
   /** A variable with its value, `NAME=VALUE`, that identifies its processes. */
   mark: string;
+  /** The path of the socket for `control-run ask`, if there is one. */
+  askPath?: string | undefined;
   cgroup: Cgroup | null;
   keep: Keep;
 }
@@ -88,9 +90,9 @@ export class Program {
     onSpawn: (name: string) => void,
     isPaused: boolean,
   ): Promise<Program | End> {
-    const { line, isOnTerminal, mark, cgroup, keep } = options;
+    const { line, isOnTerminal, mark, askPath, cgroup, keep } = options;
     const [name, value] = mark.split('=') as [string, string];
-    const given = { ...process.env, CONTROL_FD: String(CHANNEL_FD), [name]: value };
+    const given = { ...process.env, CONTROL_FD: String(CHANNEL_FD), CONTROL_RUN_SOCKET: askPath, [name]: value };
     const [[file, ...args], env] = isPaused ? shellAtGate(line, given) : [line, given];
     const start = (): ChildProcess => {
       const child = spawn(file, args, {

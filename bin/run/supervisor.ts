@@ -15,6 +15,7 @@ import { startKeeper } from './keeper.ts';
 import { Operator } from './operator.ts';
 import { labelOf } from './processes.ts';
 import { Program } from './program.ts';
+import { ask, Questions } from './questions.ts';
 import { mayShow } from './screen.ts';
 import { handleSignals } from './signals.ts';
 import type { CommandDeclaration, CommandOutcome, StatusCause, WebApiServerOptions } from '../../control.ts';
@@ -38,6 +39,7 @@ export class Supervisor {
   readonly #settings: Settings;
   readonly #say: (message: string) => void;
   readonly #server: WebApiServer<string>;
+  readonly #questions: Questions;
   readonly #programOptions: ProgramOptions;
   #program!: Program; // set before any command is taken, unless it cannot be started
   #operator!: Operator; // of this run
@@ -79,9 +81,11 @@ export class Supervisor {
       describe: () => this.#describe(),
       autoReport: false, // hasCommands() is called while a command still runs
     });
+    this.#questions = new Questions(this.#server, this.#status);
     const mark = `CONTROL_RUN=${process.pid}-${randomBytes(16).toString('hex')}`;
     const cgroup = Cgroup.create();
-    this.#programOptions = { ...settings, mark, cgroup, keep: startKeeper(graceMs, mark, cgroup?.path ?? '', log) };
+    const keep = startKeeper(graceMs, mark, cgroup?.path ?? '', this.#questions.folder, log);
+    this.#programOptions = { ...settings, mark, cgroup, keep };
   }
 
   /**
@@ -93,11 +97,14 @@ export class Supervisor {
     const server = this.#server;
     this.#logStart();
     this.#baseUrl = baseUrlOf(await server.runInBackground());
+    this.#programOptions.askPath = await this.#questions.listen(this.#say);
     await this.#start();
     while (!this.#isEnding) {
       const command = await server.nextCommand();
+      setImmediate(() => this.#questions.askAnew()); // once it is clear what that has withdrawn
       server.report(await this.#execute(command).catch((error: unknown) => ({ error })));
     }
+    this.#questions.close();
     if (this.#isWatched) await sleep(LINGER_MS);
     await server.close();
     this.#logEnd();
@@ -116,6 +123,7 @@ export class Supervisor {
       onStatus: (status) => this.#takeStatus(status),
       onDetail: (detail) => this.#takeDetail(detail),
       onAccepts: (accepts) => this.#declare(accepts as Record<string, CommandDeclaration>),
+      onAsk: (fields, signal) => ask(this.#server, fields, signal),
       onInvalidLine: (what) => this.#say(`${this.#program.name} wrote ${what} to CONTROL_FD`),
     }, (name) => {
       if (this.#lastEnd === null) this.#handleSignals(); // the first time
@@ -142,6 +150,7 @@ export class Supervisor {
 
   #onEnd(program: Program, end: End): void {
     program.channel.close();
+    this.#questions.withdraw(`${program.name} has ended`);
     if (!this.#isEnding) program.processes.release();
     this.#settings.gpu?.forget();
     if (performance.now() - program.begunAt >= HEALTHY_MS) this.#restarts = 0;
@@ -207,6 +216,7 @@ export class Supervisor {
   #setStatus(status: SystemStatus): void {
     this.#status = status;
     this.#server.publish();
+    this.#questions.follow(status);
     this.#keepHolds();
     if (status !== ACTIVE || !this.#isRestartDue) return;
     this.#logStart();

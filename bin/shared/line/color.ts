@@ -5,9 +5,10 @@ import type { WriteStream } from 'node:tty';
 
 type Color = Parameters<typeof styleText>[0];
 
-/** The colors of statuses; all others are red. */
+/** The colors of statuses, and of a system that asks; all others are red. */
 const STATUS_COLORS: Readonly<Record<string, Color>> = {
   active: 'green', pausing: 'yellow', paused: 'yellow', resuming: 'yellow', 'shutting down': 'yellow',
+  asks: 'cyan',
 };
 
 /** Colors a text for a stream, if it is a terminal with colors. */

@@ -4,7 +4,7 @@
 import { helpLine, UsageError } from '../line/options.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, textOfJson } from './text.ts';
 import type { PrintableReply } from '../reach/replies.ts';
-import type { Body } from './describe.ts';
+import type { Body } from './time.ts';
 
 export interface Declaration {
   description: string;
@@ -18,7 +18,7 @@ export type Accepts = ReadonlyMap<string, Declaration>;
 export const CONTROL_COMMANDS: readonly string[] = ['pause', 'resume', 'shutdown', 'save-state'];
 
 /** Names that no program can declare. */
-export const RESERVED: readonly string[] = [...CONTROL_COMMANDS, 'status', 'info'];
+export const RESERVED: readonly string[] = [...CONTROL_COMMANDS, 'status', 'info', 'answer'];
 export const COMMAND: RegExp = /^[a-z][a-z0-9-]{0,31}$/;
 const PARAMETER = /^[A-Za-z]\w{0,31}$/;
 const ARGUMENT = /^([^:=]*)=(.*)$/s; // of any name: the server knows which exist. `unix:a=b` is a target
@@ -33,8 +33,13 @@ export function acceptedBy(info: Body): Accepts | null {
   if (!isRecord(info['accepts'])) return null;
   const entries = declaredIn(info['accepts'], COMMAND).filter(([name]) => !RESERVED.includes(name));
   return new Map(entries.map(([name, { description, parameters }]) => {
-    return [name, { description: excerptOf(description), parameters: new Map(declaredIn(parameters, PARAMETER)) }];
+    return [name, { description: excerptOf(description), parameters: parametersIn(parameters) }];
   }));
+}
+
+/** The parameters of a command or a question by name. */
+export function parametersIn(field: unknown): ReadonlyMap<string, Body> {
+  return new Map(declaredIn(field, PARAMETER));
 }
 
 /** The same for a reply; empty if they are unknown. */
@@ -118,7 +123,7 @@ export function describeAccepts(accepts: Accepts): string {
 }
 
 /** `episodes  an integer from 1 to 1000 (default 100): how many`. */
-function describeParameter([name, parameter]: [string, Body]): string {
+export function describeParameter([name, parameter]: [string, Body]): string {
   const { default: initial, description } = parameter;
   const need = initial === undefined ? 'required' : `default ${excerptOfJson(initial) || "''"}`;
   const help = excerptOf(description);

@@ -6,8 +6,8 @@ import type { ControlCommand } from '../../../control.ts';
 
 /** The name of a command in the tools. */
 export type CommandName =
-  ControlCommand | 'status' | 'info' | 'list' | 'top' | 'watch' | 'log' | 'wait' | 'run' | 'completion' | 'help' |
-  'quit';
+  ControlCommand | 'status' | 'info' | 'list' | 'top' | 'watch' | 'log' | 'wait' | 'run' | 'asks' | 'answer' |
+  'completion' | 'help' | 'quit';
 
 export interface Command {
   name: CommandName;
@@ -32,6 +32,9 @@ const STATUSES: readonly SystemStatus[] = Object.values(SystemStatus);
 
 /** The statuses as arguments. */
 export const STATUS_WORDS: readonly string[] = STATUSES.map(({ statusName }) => wordOf(statusName));
+
+/** Of `--on`, beside the statuses: a question. */
+export const ASK = 'ask';
 
 /** Finds a status by its name or word. */
 export function findStatus(word: string): SystemStatus | undefined {
@@ -70,6 +73,10 @@ const COMMANDS: readonly Command[] = [
   { name: 'run',
     help: "run one of the program's own commands, such as evaluate episodes=200; without NAME, list them",
     argument: { name: 'NAME' }, options: SENDING },
+  { name: 'asks', tool: 'client', help: 'list the open questions of the program, and what they take',
+    options: ['timeout'] },
+  { name: 'answer', help: 'answer a question, such as approved=true; without ID, the only one that is open',
+    argument: { name: '[ID]' }, options: ['yes', 'no', 'reason', 'by'] },
   { name: 'completion', tool: 'client', help: `print the completion for a shell: ${listOf(SHELLS)}`,
     argument: { name: 'SHELL', values: SHELLS }, isLocal: true },
   { name: 'help', words: ['h', '?'], help: 'print this help', isLocal: true },

@@ -1,13 +1,18 @@
 // The body of /api/info in words for people. The server may be any program, so every field may have any type and text.
 
+import {
+  describeAnswer, describeQuestion, describeTimes, isAnswer, questionsIn, summarizeAsks,
+} from './asks.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
+import { clockTime, describeDuration, secondsSince, timeIn } from './time.ts';
+import type { Body } from './time.ts';
 
-export type Body = Readonly<Record<string, unknown>>;
+export { clockTime, describeDuration, localTime, secondsSince, timeIn } from './time.ts';
+export type { Body } from './time.ts';
 
 const MAX_COMMANDS = 18; // in the list of a server: the latest 16, what runs, and what has waited longest
 const MAX_HOLDS = 16; // of a pause
 const MAX_NAMES = 3; // of waiting commands
-const MAX_TIME = 250e12; // milliseconds, until the year 9892: localTime() needs four digits
 const MAX_OF = 1e300; // of a progress: 100 times as much must be finite
 
 /** The status, its cause and what goes on: `paused 3 min ago by ana@laptop: GPU needed until noon`. */
@@ -32,9 +37,10 @@ export function describeStatus(info: Body): string {
   return status + ago + cause + (queue ? blocked : seconds < 1 ? step : alone);
 }
 
-/** The same, and the last save: `paused 3 min ago by ana@laptop; saved 5 min ago`. */
+/** The same, the open questions and the last save: `active; asks: Delete 3 branches?; saved 5 min ago`. */
 export function describeStatusAndSave(info: Body): string {
-  return [describeStatus(info), describeSaves(info, true)].filter((text) => text !== '').join('; ');
+  const texts = [describeStatus(info), summarizeAsks(info), describeSaves(info, true)];
+  return texts.filter((text) => text !== '').join('; ');
 }
 
 /** The last save, and a later failure: `states/….json 3 min ago by ana@laptop; save failed 1 min ago: ENOSPC`. */
@@ -59,8 +65,12 @@ function describeSaves(info: Body, isBrief: boolean): string {
 /** When a command ended: ` 3 min ago`, or an empty text. */
 function describeAge(entry: Body): string {
   const age = secondsSince(entry, 'at');
-  const seconds = typeof entry['seconds'] === 'number' ? entry['seconds'] : 0;
-  return age === null ? '' : ` ${describeDuration(Math.max(0, age - seconds))} ago`;
+  return age === null ? '' : ` ${describeDuration(Math.max(0, age - secondsOf(entry)))} ago`;
+}
+
+/** From the acceptance of a command to its outcome, or from a question to its end. 0 if unknown. */
+function secondsOf({ seconds }: Body): number {
+  return typeof seconds === 'number' ? seconds : 0;
 }
 
 /** For how long a command has run; since its acceptance, if the server is older than 0.16. */
@@ -71,12 +81,17 @@ function runningSeconds(entry: Body): number {
 /** Aligned lines with all details. */
 export function describeInfo(info: Body): string[] {
   const commands = commandsOf(info).map((entry) => {
-    const time = timeIn(entry, 'at');
+    const sentAt = timeIn(entry, 'at');
+    const time = sentAt !== null && isAnswer(entry) ? sentAt + 1000 * secondsOf(entry) : sentAt; // when it was asked
     return `${time === null ? '' : `${clockTime(new Date(time))} `}${describeCommand(entry)}`;
+  });
+  const asks = questionsIn(info).map((question) => {
+    return `${[question.id, describeTimes(question)].filter(Boolean).join(', ')}: ${describeQuestion(question)}`;
   });
   const started = secondsSince(info, 'startedAt');
   const rows = [
     ['name', `${textOf(info, 'name')} (process ${textOf(info, 'pid')} on ${textOf(info, 'host')})`],
+    ...asks.map((ask, index) => [index === 0 ? 'asks' : '', ask]),
     ['status', describeStatus(info)],
     ['saved', describeSaves(info, false)],
     ['started', started === null ? '' : `${describeDuration(started)} ago`],
@@ -90,6 +105,7 @@ export function describeInfo(info: Body): string[] {
 
 /** A command and its outcome: `evaluate {"episodes":200} by ana@laptop done in 2.10 s: {"meanReturn":497.1}`. */
 export function describeCommand(entry: Body): string {
+  if (isAnswer(entry)) return describeAnswer(entry);
   const state = textOf(entry, 'state');
   const given = excerptOfJson(entry['arguments']);
   const by = textOf(entry, 'by');
@@ -233,35 +249,4 @@ export function oldVersionIn(info: Body): string | null {
   const version = textOf(info, 'version');
   const [, major, minor] = /^(\d+)\.(\d+)\./.exec(version) ?? [];
   return Number(major) > 0 || Number(minor) >= 16 ? null : version;
-}
-
-/** In milliseconds; null if the field holds no time. */
-export function timeIn(body: Body, name: string): number | null {
-  const time = Date.parse(textOf(body, name));
-  return Math.abs(time) < MAX_TIME ? time : null;
-}
-
-/** Null if the field holds no time. Never negative: the clocks of two machines may differ. */
-export function secondsSince(body: Body, name: string): number | null {
-  const time = timeIn(body, name);
-  return time === null ? null : Math.max(0, (Date.now() - time) / 1000);
-}
-
-/** `2026-11-23 13:18:06`, in the time zone of the machine. */
-export function localTime(date: Date): string {
-  const shifted = new Date(date.getTime() - date.getTimezoneOffset() * 60_000);
-  return shifted.toISOString().slice(0, 19).replace('T', ' ');
-}
-
-/** `13:18:06`, with the date unless it is today, or that of `day`. */
-export function clockTime(date: Date, day: Date = new Date()): string {
-  const [text, other] = [localTime(date), localTime(day)];
-  return text.slice(0, 10) === other.slice(0, 10) ? text.slice(11) : text;
-}
-
-/** One unit: `3 min`. */
-export function describeDuration(seconds: number): string {
-  if (seconds < 100) return `${Math.floor(seconds)} s`;
-  if (seconds < 100 * 60) return `${Math.floor(seconds / 60)} min`;
-  return seconds < 48 * 3600 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86_400)} days`;
 }

@@ -37,6 +37,7 @@ interface Logged extends StartedServer {
   path: string;
   /** The id of the question that was asked last, if no command came after it. */
   latest(): string;
+  cells: Int32Array;
   /** How many wake-ups the host wants. */
   sleepers(): number;
 }
@@ -66,7 +67,7 @@ async function start(t: TestContext, options: Partial<WebApiServerOptions> = {},
   const started = await starting;
   const { headers: { etag = '' } } = await ask(started.port, INFO);
   const latest = (): string => `${etag.slice(1, 4)}-q${Number(cells[accepted]) >>> 0}`;
-  return { ...started, path, latest, sleepers: () => Number(cells[sleepers]) };
+  return { ...started, path, latest, cells, sleepers: () => Number(cells[sleepers]) };
 }
 
 /** Lets a client answer, and notes what it got. */
@@ -286,10 +287,10 @@ describe('A command that waits', { ...LIMIT, concurrency: true }, () => {
 describe('Questions', LIMIT, () => {
   it('never get the answer to another one, while some stay open and the slots are used again and again', async (t) => {
     const { server, port, path, latest, sleepers } = await start(t);
-    const connection = new Connection(port);
+    let connection = new Connection(port);
     t.after(() => connection.socket.destroy());
     const random = randomNumbers(SEED);
-    const send = overConnection(connection);
+    const send: Sender = (...given) => overConnection(connection)(...given);
     const open = new Map<string, Promise<Answer | Error>>();
     const controls: AbortController[] = [];
     const add = (): void => {
@@ -300,6 +301,10 @@ describe('Questions', LIMIT, () => {
     };
     const stories: Story[] = [];
     for (let round = 0; round < 100 * TIMES; round += 1) {
+      if (round % 50 === 49) { // it keeps all that has arrived
+        connection.socket.destroy();
+        connection = new Connection(port);
+      }
       while (open.size < 15 && random() < 0.7) add();
       const question = server.ask('short', CHOICE);
       const id = latest();
@@ -413,6 +418,19 @@ describe('Questions', LIMIT, () => {
     await host.ends();
   });
 
+  it('are asked before they are answered, also in the log and if the clocks of the threads differ', async (t) => {
+    t.mock.timers.enable({ apis: ['Date'], now: Date.now() + 60_000 }); // the thread takes it for its own
+    const { server, port, path, latest } = await start(t);
+    t.mock.timers.reset();
+    const question = outcomeOf(server.ask('Which?', CHOICE));
+    const id = latest();
+    const sent = attempt(overConnection(new Connection(port)), id, 'ana', { pick: 1 });
+    const story = { id, attempts: [await sent], got: await question };
+    assert.ok(checkStory(story));
+    await server.close();
+    checkLog(path, [story]);
+  });
+
   for (const first of [2 ** 29 - 3, 2 ** 30 - 3, 2 ** 31 - 3, 2 ** 32 - 3]) {
     it(`keep ids, order, answers and lines of the log from ${first} on`, async (t) => {
       const { server, port, path, latest } = await start(t, {}, first);
@@ -494,6 +512,19 @@ describe('Threads that die', LIMIT, () => {
     assert.deepEqual([...new Set(lines.map(({ id }) => id))].sort(), [...answered.keys()].sort(), 'perhaps repeated');
     for (const line of lines) checkEnd(line, answered.get(line['id']) as Story);
   });
+
+  it('deliver an answer that the host has not been told of', async (t) => {
+    collectWarnings(t);
+    const threads = collectThreads(t);
+    const { server, port, latest, cells } = await start(t);
+    const question = outcomeOf(server.ask('Which?', CHOICE));
+    cells[4] = 1; // NOTIFIED: it takes its message for unread, as if it had died before that
+    assert.equal((await answer(port, latest(), { pick: 1 }, { by: 'ana' })).statusCode, 200);
+    assert.equal(await Promise.race([question, nextTurn('not told')]), 'not told');
+    await threads[0]?.terminate();
+    const got = await Promise.race([question, nextTurn('not told')]); // long before the next thread
+    assert.deepEqual(got, { arguments: { pick: 1 }, by: 'ana', reason: undefined });
+  });
 });
 
 describe('A host that is busy', LIMIT, () => {
@@ -517,6 +548,8 @@ describe('A host that is busy', LIMIT, () => {
     const [one, two] = [await idOf(port, 'One?'), await idOf(port, 'Two?')];
     const reply = await answer(port, two, { approved: false }, { by: 'ana', reason: 'looked' });
     assert.deepEqual([reply.statusCode, reply.body], [200, OK]);
+    const logged = readLog(path).filter(({ event, id }) => event === 'answer' && id === two);
+    assert.deepEqual(logged.map(({ by }) => by), ['ana'], 'before the response');
     assert.equal((await answer(port, two, { approved: true })).summary, `409 ana has answered ${two}`);
     assert.deepEqual((await asksOf(port)).map(({ id }) => id), [one]);
     assert.deepEqual((await answer(port, one, { approved: true })).body, OK);
@@ -525,6 +558,32 @@ describe('A host that is busy', LIMIT, () => {
     assert.deepEqual(await host.hear(), { arguments: { approved: false }, by: 'ana', reason: 'looked' });
     host.release();
     await host.ends();
+  });
+
+  it('may ask again before it has yielded, as often as questions have been answered meanwhile', async (t) => {
+    const host = runHost(t, `
+      const server = await serve();
+      const options = { parameters: { pick: { type: 'integer' } } };
+      const questions = [];
+      const asks = () => { for (let count = 0; count < 16; count += 1) questions.push(server.ask('Which?', options)); };
+      for (let round = 0; round < 3; round += 1) {
+        asks();
+        say('busy');
+        halt();
+      }
+      for (const question of questions) say((await question).arguments.pick);
+      await server.close();
+    `);
+    const port = await host.hear<number>();
+    const picks: number[] = [];
+    for (let round = 0; round < 3; round += 1) {
+      assert.equal(await host.hear(), 'busy');
+      const asks = await asksOf(port);
+      assert.equal(asks.length, 16);
+      for (const { id } of asks) assert.equal((await answer(port, id, { pick: picks.push(picks.length) })).statusCode, 200);
+      host.release();
+    }
+    await host.ends(...picks.map((_, index) => index + 1));
   });
 
   it('finds a question expired that nobody answered in time; an answer in time counts, and when it came', async (t) => {
@@ -655,10 +714,15 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
   ];
   for (const [what, name, step] of OTHERS) {
     it(`that fails with ${what} ends the launch`, async (t) => {
-      const { finished } = await launchSystem(t, { step: async (control) => { // not before the launch has begun
-        await sleep(20);
-        await step(control, '');
-      } });
+      let isSecond = false;
+      const { finished } = await launchSystem(t, {
+        async step(control) {
+          if (isSecond) return control.shutdown(); // the launch goes on
+          isSecond = true;
+          await sleep(20); // not before the test waits for the end
+          return step(control, '');
+        },
+      });
       await assert.rejects(finished, { name });
     });
   }
@@ -873,7 +937,7 @@ describe('A wrong question', { ...LIMIT, concurrency: true }, () => {
         ['', ' ', '\n\t', '\x07', '\x85', '\x00\x1b', 'x'.repeat(1001), '😀'.repeat(1001)]],
       ['ask', question, [null, 5, 'x', { timout: 1 }]],
       ['timeout must be', (timeout) => question({ timeout }), [null, '5', [5]], [0, -1, NaN, Infinity, 2 ** 31]],
-      ['signal must be', (signal) => question({ signal }), [5, 'abort', null], [{}, new AbortController()]],
+      ['signal must be', (signal) => question({ signal }), [5, 'abort', null, {}, new AbortController()]],
       ['parameters must be', withParameters, [null, 5, 'x', () => {}]],
       ['the name of a parameter must be', (word) => withParameters({ [word]: { type: 'boolean' } }), [],
         ['', '_a', 'a-b', 'a b', '1', 'ä', 'x'.repeat(33)]],

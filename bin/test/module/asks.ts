@@ -130,7 +130,7 @@ export function checkEnd(entry: CommandInfo | Line | undefined, { id, got }: Sto
 
 /** Checks that a log of a server that is closed has each question once, as it has ended. */
 export function checkLog(path: string, stories: readonly Story[]): void {
-  const lines = readLog(path);
+  const lines = readLog(`${path}.1`, path);
   for (const story of stories) {
     const [asked, ended, ...others] = lines.filter(({ id }) => id === story.id);
     assert.deepEqual([asked?.event, ended?.event, others], ['ask', 'answer', []], story.id);

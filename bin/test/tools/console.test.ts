@@ -33,8 +33,8 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
     const outcomes = lines.slice(0, 3).map((line) => line.replaceAll(/(active|resuming) … |paused … (?=active)/g, ''));
     assert.deepEqual(outcomes, ['pausing … paused (N s)', 'active (N s)', 'saved states/1.json (N s)']);
     const commands = [
-      'status', 'info', 'p, pause', 'r, resume', 'save, save-state', 'shutdown', 'run NAME', 'h, \\?, help',
-      'q, quit, exit',
+      'status', 'info', 'p, pause', 'r, resume', 'save, save-state', 'shutdown', 'run NAME', 'answer \\[ID\\]',
+      'h, \\?, help', 'q, quit, exit',
     ];
     const help = commands.map((words) => `  ${words} .*\n`);
     assert.match(lines.slice(3).join('\n'), new RegExp(`^${help.join('')}\n${REASON_HELP}\n$`));

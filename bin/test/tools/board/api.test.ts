@@ -63,6 +63,9 @@ describe('The web API of control-board', LIMIT, () => {
       [401, 'POST /api/systems/0/pause', wrong], [401, 'POST /api/systems/pause', none],
       [202, 'POST /api/systems/0/save-state'], [202, 'POST /api/systems/00/save-state'],
       [202, 'POST /api/systems/4/evaluate'], [405, 'GET /api/systems/4/evaluate'],
+      [404, 'POST /api/systems/4/answer'], [404, 'POST /api/systems/4/answer?id=x'], [405, 'GET /api/systems/4/answer'],
+      [401, 'POST /api/systems/4/answer?id=x', none], [502, 'POST /api/systems/2/answer?id=x'],
+      [404, 'POST /api/systems/5/answer?id=x'],
       [401, 'POST /api/systems/4/evaluate', none], [401, 'POST /api/systems/4/evaluate', wrong],
       [405, 'GET /api/systems/0/pause'], [405, 'PUT /api/systems/pause'], [405, 'HEAD /api/systems/pause'],
       ...[
@@ -70,6 +73,7 @@ describe('The web API of control-board', LIMIT, () => {
         '/api/systems/0/pause/', '/api/systems/0/stop', '/api/systems/0x0/pause', '/api/systems//pause', '//', '/%2e',
         '/api/systems/99999999999999999999/pause', '/api/systems/0/PAUSE', '/api/systems/0/__proto__', '/page.html',
         '/../package.json', '*', '/api/systems%00', '/api/systems/evaluate', '/api/systems/1/evaluate',
+        '/api/systems/answer', '/api/systems/4/answer/',
         '/api/systems/4/EVALUATE', '/api/systems/4/evaluate/', '/api/systems/4/evaluate-', '/api/systems/4/constructor',
         '/api/systems/4/toString', '/api/systems/4/status', '/api/systems/4/info', '/api/systems/4/0',
       ].flatMap((path): typeof rows => [[404, `GET ${path}`], [404, `POST ${path}`]]),
@@ -99,6 +103,7 @@ describe('The web API of control-board', LIMIT, () => {
     assert.deepEqual(news.systems[0]?.accepts, own.accepts);
     for (const line of [
       'POST /api/systems/0/pause', 'POST /api/systems/pause', 'POST /api/systems/0/evaluate', 'POST /api/systems',
+      'POST /api/systems/0/answer?id=x',
       'POST /metrics', 'POST /nothing',
     ]) {
       const response = await exchange(viewing.port, line, 'Host: localhost', `Authorization: Bearer ${viewKey}`);

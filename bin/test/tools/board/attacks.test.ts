@@ -15,6 +15,7 @@ const PAGE = 'GET /';
 const READ = 'GET /api/systems';
 const PAUSE = 'POST /api/systems/pause';
 const EVALUATE = 'POST /api/systems/0/evaluate';
+const ANSWER = 'POST /api/systems/0/answer?id=x';
 const HOST = 'Host: localhost';
 
 const LOCAL_HOSTS = ['LOCALHOST:1', '[::1]:8391', '192.168.1.7'];
@@ -43,7 +44,7 @@ describe('control-board keeps others out', LIMIT, () => {
   };
 
   it('by Host', async () => {
-    for (const request of [PAGE, READ, PAUSE, EVALUATE]) await decides(board, request, FOREIGN_HOSTS, 403);
+    for (const request of [PAGE, READ, PAUSE, EVALUATE, ANSWER]) await decides(board, request, FOREIGN_HOSTS, 403);
     await isFirst(PAUSE, HOST, key);
     for (const request of [PAGE, READ]) await decides(board, request, LOCAL_HOSTS, 200);
   });
@@ -60,7 +61,7 @@ describe('control-board keeps others out', LIMIT, () => {
 
   it('by missing or repeated header fields', async () => {
     for (const [expected, line, ...fields] of [
-      [400, PAUSE, key], [400, EVALUATE, key], [400, PAGE],
+      [400, PAUSE, key], [400, EVALUATE, key], [400, ANSWER, key], [400, PAGE],
       [400, READ, HOST, 'Host: evil', key], [400, READ, 'Host: evil', HOST, key],
       [400, READ, HOST, HOST, key], [400, PAUSE, HOST, 'Origin: http://localhost', 'Origin: http://evil', key],
       [400, PAUSE, HOST, key, 'Authorization: Bearer x'], [400, PAUSE, HOST, 'Authorization: Bearer x', key],
@@ -79,7 +80,7 @@ describe('control-board keeps others out', LIMIT, () => {
       'null', '', '*', `https://${host}`, 'http://localhost', `http://127.0.0.1:${board.port}`, `http://${host}/`,
       `http://${host}0`, 'http://evil.example', `http://x.${host}`, host, `http://${host} http://${host}`,
     ]) {
-      for (const line of [PAGE, READ, PAUSE, EVALUATE, 'OPTIONS /api/systems/pause']) {
+      for (const line of [PAGE, READ, PAUSE, EVALUATE, ANSWER, 'OPTIONS /api/systems/pause']) {
         assert.equal(await statusOf(board, line, `Host: ${host}`, `Origin: ${origin}`, key), 403, `${line} ${origin}`);
       }
       assert.equal(await statusOf(board, `${PAUSE} HTTP/1.0`, `Origin: ${origin}`, key), 403, `HTTP/1.0 ${origin}`);
@@ -96,7 +97,7 @@ describe('control-board keeps others out', LIMIT, () => {
       `Bearer ${text} x`, `Bearer ${text.toUpperCase()}`, `Bearer "${text}"`, `Bearer ${text}, Bearer ${text}`,
       'Bearer undefined',
     ]) {
-      for (const line of [READ, PAUSE, EVALUATE]) {
+      for (const line of [READ, PAUSE, EVALUATE, ANSWER]) {
         assert.equal(await statusOf(board, line, HOST, `Authorization: ${field}`), 401, `${line} ${field}`);
       }
     }

@@ -95,7 +95,8 @@ describe('The metrics of control-board', LIMIT, () => {
     const names = ['same', 'same', 'a"\\\n', HOSTILE, '\ud800', '\ud801', '127.0.0.1:9', '127.0.0.1:9-6', ''];
     const numbers = '"big":1e308,"small":-5e-324,"none":1e999,"zero":-0,"text":"7"';
     const bodies = [
-      ...names.map((name) => ({ ...INFO, name, detail })), { ...INFO, detail: many },
+      ...names.map((name) => ({ ...INFO, name, detail, asks: [{ id: name, message: name }] })),
+      { ...INFO, detail: many },
       JSON.stringify(INFO).replace('"detail":null', `"detail":{${numbers}}`),
     ];
     const targets: string[] = [];
@@ -111,6 +112,8 @@ describe('The metrics of control-board', LIMIT, () => {
     assert.equal(fields.length, 50);
     for (const value of ['1e+308', '-5e-324']) assert.ok(lines.some((line) => line.endsWith(`} ${value}`)), value);
     assert.equal(lines.filter((line) => line.startsWith('control_up')).length, bodies.length + 1);
+    const asking = lines.filter((line) => line.startsWith('control_asks')).map((line) => line.at(-1));
+    assert.deepEqual(asking, [...names.map(() => '1'), '0', '0', '0']);
   });
 
   it('are scraped with the configuration on the page', { skip: lacks('promtool') }, (t) => {

@@ -85,6 +85,15 @@ const STATES: [state: State, card: Partial<Card>, title: string][] = [
       { id: 3, command: 'save-state', state: 'failed', text: 'not saved: ENOSPC' },
     ],
   }, { sent: ['… pause sent', '✓ paused', '✗ not saved: ENOSPC'], level: 'good' }, 'active'],
+  [{
+    status: 'paused', saveError: 'ENOSPC',
+    asks: [{ id: 'q1', message: 'x', parameters: [], at: null, expiresAt: null }],
+  }, {
+    status: 'paused', saved: 'save failed: ENOSPC', level: 'asks', buttons: ['Answer', 'Resume', 'Save', 'Shut down'],
+  }, 'asks'],
+  [{ commands: [{ ...LISTED, command: 'answer', state: 'failed', answer: 'x expired' }, LISTED] }, {
+    level: 'good', commands: ['x expired', 'save-state done in 1.50 s'],
+  }, 'active'],
   [{ progress: { name: 'step', done: 1700, of: 10_000, leftMs: 180_000 } }, {
     progress: 'step 1,700 of 10,000 · 17 % · 3 min left',
   }, 'active'],
@@ -123,7 +132,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.equal(await browser.title(), `${title} – control-board`);
       icons.set(card?.level, await browser.run('return document.querySelector("link[rel=icon]").href'));
     }
-    assert.equal(new Set(icons.values()).size, 4, [...icons.keys()].join()); // ended looks like connecting
+    assert.equal(new Set(icons.values()).size, 5, [...icons.keys()].join()); // ended looks like connecting
     const commands = COMMANDS.map(([entry]) => ({ ...LISTED, ...entry }));
     board.show({ commands });
     await sees(browser, (card) => assert.deepEqual(card.commands, COMMANDS.map(([, line]) => line)));
@@ -437,8 +446,14 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       }), description: HTML },
       { ...declare('constructor'), description: LONG },
     ];
+    const { parameters = [] } = accepts[0] ?? {};
+    const asks = [HTML, LONG.repeat(5)].flatMap((message, index) => {
+      const asked = { message, at: 0, expiresAt: 1e300 };
+      const { parameters: yesOrNo } = declare('x', { a: { type: 'boolean', description: message } });
+      return [{ ...asked, id: `${index}`, parameters }, { ...asked, id: `${index}-2`, parameters: yesOrNo }];
+    });
     const states = [
-      texts(HTML, { accepts, current: [['choice', HTML], ['number', 7]] }), texts(LONG),
+      texts(HTML, { accepts, asks, current: [['choice', HTML], ['number', 7]] }), texts(LONG),
       texts(HTML, { status: 'paused' }), texts(LONG, { status: 'paused' }),
       texts(HTML, { status: 'unknown' }), texts(LONG, { status: 'offline', saveError: LONG }),
       texts(HTML, { status: 'offline', crashed: true }), texts(LONG, { unheardSince: 0, canSave: false }),
@@ -453,6 +468,8 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.equal(description, HTML);
       assert.deepEqual(fields.map(({ value }) => value), [HTML, '7', HTML, false, '', '']);
     });
+    const messages = await browser.run('return [...document.querySelectorAll(".ask h3")].map((one) => one.innerText)');
+    assert.deepEqual(messages, asks.map(({ message }) => message));
     const labels = await browser.run('return [...document.querySelector("select").options].map(({ label }) => label)');
     assert.deepEqual(labels, [LONG.repeat(5), HTML, 'a [2Jb c']);
     const checkLayout = async (what: string): Promise<void> => {

@@ -53,8 +53,8 @@ export interface FakeBoard {
   show(...systems: readonly State[]): void;
   /** Waits for exactly these commands since the last call: `0/evaluate?reason=lunch {"episodes":7}`. */
   takes(...commands: readonly string[]): Promise<void>;
-  /** The status code and the error of the next responses to commands; code 0 responds nothing. */
-  refusal: [statusCode: number, error: string] | null;
+  /** The status code and the error of the next responses to commands and answers; code 0 responds nothing. */
+  refusal: [statusCode: number, error: string, parameter?: string] | null;
   /** Whether the page has the view key. */
   canPress: boolean;
 }
@@ -85,11 +85,11 @@ export async function openStates(t: TestContext, browser: Browser, ...systems: r
       response.setHeader('Content-Type', 'text/html').end(readFileSync('bin/board/page.html'));
       return;
     }
-    const [statusCode, error] = board.refusal ?? [200, undefined];
+    const [statusCode, error, parameter] = board.refusal ?? [200, undefined];
     if (method === 'POST') {
       const body = (await request.toArray()).join('');
-      posted.push(`${url.replace('/api/systems/', '').replace(/\?reason=$/, '')} ${body}`.trim());
-      if (statusCode !== 0) response.writeHead(statusCode).end(JSON.stringify({ id: count += 1, error }));
+      posted.push(`${url.replace('/api/systems/', '').replace(/[?&]reason=$/, '')} ${body}`.trim());
+      if (statusCode !== 0) response.writeHead(statusCode).end(JSON.stringify({ id: count += 1, error, parameter }));
       return;
     }
     const signal = AbortSignal.timeout(WAIT_MS);
@@ -112,7 +112,7 @@ export async function openStates(t: TestContext, browser: Browser, ...systems: r
 const QUIET: Omit<Update, 'id' | 'target' | 'sentCount'> = {
   name: 'box', process: '', status: 'active', since: null, by: '', reason: '', holds: [], error: '', ended: false,
   crashed: false, canSave: true, saved: null, saveError: '', unansweredSince: null, unheardSince: null, detail: [],
-  progress: null, current: [], commands: [], sent: [], accepts: [], hasLog: false,
+  progress: null, current: [], asks: [], askEnds: [], commands: [], sent: [], accepts: [], hasLog: false,
 };
 
 /** An own command with these parameters, which are strings unless a field says otherwise. */
@@ -338,7 +338,8 @@ export const FIND_FLAWS: string = `
   const flaws = [];
   const { scrollWidth, clientWidth } = document.documentElement;
   if (scrollWidth > clientWidth) flaws.push('the page is ' + scrollWidth + ' px wide');
-  const shown = [...document.querySelectorAll('h1, h2, p, th, td, button, input, select, textarea, summary, li, svg')]
+  const kinds = 'h1, h2, h3, p, th, td, button, input, select, textarea, summary, li, svg';
+  const shown = [...document.querySelectorAll(kinds)]
     .filter((element) => element.checkVisibility() && element.getBoundingClientRect().height > 0);
   const nameOf = (element) => element.localName + ' ' + element.textContent.slice(0, 30);
   const controls = [];

@@ -118,6 +118,18 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
           commands: [{ command: HOSTILE, state: HOSTILE, by: HOSTILE, value: HOSTILE, error: HOSTILE, at: HOSTILE }],
         },
         'hostile holds': { holds: Array(500).fill({ by: HOSTILE, reason: HOSTILE.repeat(99), since: HOSTILE }) },
+        'hostile questions': {
+          asks: Array(20).fill({
+            id: HOSTILE, message: HOSTILE, at: HOSTILE, expiresAt: HOSTILE, by: HOSTILE,
+            parameters: { [HOSTILE]: {}, a: { type: 'string', description: HOSTILE } },
+          }),
+          commands: ['done', 'failed'].map((state) => ({
+            id: HOSTILE, command: 'answer', message: HOSTILE, arguments: { [HOSTILE]: HOSTILE }, state, by: HOSTILE,
+            reason: HOSTILE, error: HOSTILE,
+          })),
+        },
+        'no questions': { asks: [null, 1, 'x', [], { message: {}, parameters: [1], at: 1e300 }] },
+        'no list of questions': { asks: { length: 5 } },
         'no holds': { holds: [null, 1, 'x', [], { by: {}, reason: [1], since: 1e300 }] },
         'no list of holds': { holds: { length: 5 } },
         'a hostile status': { status: HOSTILE }, 'no text as status': { status: [1e300] },
@@ -140,6 +152,9 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
           '"detail":{"__proto__":{"x":1},"constructor":7,"toString":null,"":1,"hasOwnProperty":"x"},"__proto__":[]',
         'a deep detail': `"detail":${deep}`, 'a deep field of the detail': `"detail":{"x":${deep}}`,
         'deep commands': `"commands":${deep}`, 'deep holds': `"holds":${deep}`, 'a deep status': `"status":${deep}`,
+        'deep questions': `"asks":${deep}`,
+        'a deep question':
+          `"asks":[{"id":${deep},"message":${deep},"parameters":{"a":{"type":"string","enum":${deep}}}}]`,
         'a current value that is too large': `"detail":{"a":1e999},"accepts":${JSON.stringify(declare('a'))}`,
         ...Object.fromEntries(['"7"', '-5', '0', '1e308', '1e999', '[9]', 'null', '"<b>"'].map((of) => {
           return [`of ${of}`, `"detail":{"step":5,"of":${of}}`];
@@ -168,7 +183,7 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
       assert.ok(JSON.stringify(system).length < 60_000, what);
       assert.ok(system.detail.length <= 64, what);
       assert.equal(new Set(system.detail.map(({ name }) => name)).size, system.detail.length, what);
-      assert.ok(system.commands.length <= 5 && system.holds.length <= 16, what);
+      assert.ok(system.commands.length <= 5 && system.holds.length <= 16 && system.asks.length <= 16, what);
       checkDeclarations(system.accepts ?? assert.fail(what), what);
       for (const text of textsOf(system)) assertHarmless(text);
       const { progress } = system;
@@ -186,6 +201,9 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     const declared = new Map(bodies.map(([what], index) => [what, systems[index]?.accepts?.map(({ name }) => name)]));
     assert.deepEqual(declared.get('reserved names'), ['ok']);
     const find = (what: string): Update => systems[bodies.findIndex(([name]) => name === what)] ?? assert.fail(what);
+    const { asks, askEnds } = find('hostile questions');
+    assert.deepEqual([asks.length, askEnds.map(({ isAnswered }) => isAnswered)], [16, [true, false]]);
+    assert.deepEqual(find('a deep question').asks.map(({ id, parameters: [one] }) => [id, one?.name]), [['', 'a']]);
     assert.equal(find('10,000 commands').accepts?.length, 32);
     assert.equal(find('40 parameters').accepts?.[0]?.parameters.length, 32);
     assert.deepEqual(find('fields that do not fit their type').accepts?.[0]?.parameters, FITTING);

@@ -46,7 +46,8 @@ const CANDIDATES: readonly [line: string, printed: string][] = [
   ['kbctl --pause-key x --resume-k', 'words --resume-key'], ['kbctl --pause-key x tra', 'words train.py'],
   ['mcp --al', 'words --allow'], ['mcp tra', 'words train.py'],
   ['run --grace 5 --qui', 'words --quiet'], ['run --state inv', 'files'], ['run --quiet control-cli', 'command 2'],
-  ['run -- cat --qui', 'command 2'],
+  ['run -- cat --qui', 'command 2'], ['run ask Deploy --ti', 'words --timeout'], ['run ask --grace', 'words'],
+  ['run ask', 'command 1'],
 ];
 
 /** A line, and the arguments that the shell completes it to. */
@@ -180,10 +181,31 @@ describe('control-client completion', LIMIT, () => {
     const owned = ['exec', 'on', 'host', 'port', 'socket', 'targets', 'all', 'dir', 'json', 'help', 'version'];
     const ofWatch = (await linesFor('watch --')).map((line) => line.replace(/\t.*/, ''));
     assert.deepEqual(ofWatch.sort(), owned.map((name) => `--${name}`).sort());
-    assert.deepEqual(await linesFor('watch --on '), [...STATUS_WORDS, 'no-answer']);
+    assert.deepEqual(await linesFor('watch --on '), [...STATUS_WORDS, 'no-answer', 'ask']);
     const PATH = `${makeTools(makeFolder(t))}:${process.env['PATH']}`;
     const offered = await complete(t, 'control-run --re', { PATH });
     assert.match(offered, /^--resume-command\tresume runs this shell command last$/m);
+  });
+
+  it('completes an answer: ids, parameters and values, those of the target', { skip: lacks('Unix') }, async (t) => {
+    const { port, server, client } = await startServer(t);
+    const { env, folder, serve } = openSession(t);
+    const asks = [{ id: 'abc-q7', message: 'A?', parameters: { file: { type: 'string', enum: ['a.pt', '$(x)'] } } }];
+    await serve('exp-1', () => ({ status: 'active', asks }));
+    void server.ask('Delete 3 branches?');
+    const [id] = (await client.info())?.asks?.map((ask) => ask.id) ?? [];
+    const rows: [words: string, found: string][] = [
+      ['answer ', 'approved='], [`answer ${id?.slice(0, 3)}`, `${id}`], [`answer ${id} `, 'approved= exp'],
+      ['answer approved=', 'approved=false approved=true'], [`answer ${id} approved=t`, 'approved=true'],
+      ['answer --no', '--no'], ['pause --no', ''], ['asks e', 'exp'],
+    ];
+    const find = async (line: string): Promise<string> => {
+      const lines = (await complete(t, `control-client ${line}`, env)).split('\n').slice(1);
+      return lines.map((text) => text.replace(/\t.*/, '')).filter((text) => text !== '').sort().join(' ');
+    };
+    for (const [words, found] of rows) await passesAtLast(found, () => find(`${at(port).join(' ')} ${words}`));
+    await passesAtLast('file=a.pt', () => find(`--dir ${folder} answer exp-1 file=`));
+    await passesAtLast('file=', () => find(`--dir ${folder} answer abc-q7 exp-1 f`));
   });
 
   it('completes with a system that computes', { skip: lacks('Linux') }, async (t) => {
@@ -259,7 +281,7 @@ function makeTools(folder: string): string {
   for (const name of ['board', 'client', 'console', 'demo', 'kbctl', 'mcp', 'run']) {
     const tool = `'${process.execPath}' '${resolve(`dist/bin/${name}.js`)}'`;
     writeFileSync(join(folder, `control-${name}`), `#!/bin/sh
-case "$1 $#" in '--help 1'|${COMPLETE}*|'completion 2') exec ${tool} "$@" ;; esac
+case "$1 $#" in '--help 1'|'ask 2'|${COMPLETE}*|'completion 2') exec ${tool} "$@" ;; esac
 printf '{%s}' "$@"
 echo ';'
 `, { mode: 0o755 });

@@ -63,6 +63,21 @@ function save(clock: string, by: string, outcome: object = { value: 'a.json' }):
   return command(clock, 'save-state', by, outcome, statuses);
 }
 
+/** A question, and its end. */
+function asks(clock: string, id: string, message: string): Body[] {
+  return [entry(clock, 'ask', { id, message, parameters: {} })];
+}
+
+function answer(clock: string, id: string, message: string, end: object): Body[] {
+  return [entry(clock, 'answer', { id, command: 'answer', message, state: 'done', seconds: 30, ...end })];
+}
+
+const EXPIRED = { state: 'failed', error: 'expired' };
+
+function withdrawal(clock: string, id: string, message: string): Body[] {
+  return answer(clock, id, message, { state: 'failed', error: 'withdrawn' });
+}
+
 const START = entry('01:00', 'start', { version: '0.17.0' });
 const ACTIVE_AT_START = entry('01:00', 'status', { status: 'active', holds: [] });
 
@@ -216,6 +231,53 @@ const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
     '37 lines are lost: ENOSPC: no space left on device, write', 'save-state by ben may have lost its outcome',
     '1 line is lost: not written in time', 'paused by ben', 'pause by ben done in 0.01 s',
   ]],
+  ['a question, who has answered it and why, and the next one', [
+    ...asks('02:00', 'q1', 'Delete 3 branches?'),
+    ...answer('02:05', 'q1', 'Delete 3 branches?', { by: 'ana', reason: 'looked', arguments: { approved: true } }),
+    ...asks('02:06', 'q2', 'Delete 3 branches?'), ...answer('02:07', 'q2', 'Delete 3 branches?', { arguments: {} }),
+  ], [
+    'asks: Delete 3 branches?', 'answer by ana (looked): approved=true (Delete 3 branches?)',
+    'asks: Delete 3 branches?', 'answer by somebody (Delete 3 branches?)',
+  ]],
+  ['a question that a pause and saves withdraw, and that is asked again each time', [
+    START, ...asks('02:00', 'q1', 'Go on?'), ...withdrawal('02:01', 'q1', 'Go on?'), ...pause('02:01', 'ben'),
+    ...resume('02:02', 'ben'), ...asks('02:02', 'q2', 'Go on?'), ...withdrawal('03:00', 'q2', 'Go on?'),
+    ...save('03:00', 'cron'), ...asks('03:01', 'q3', 'Go on?'), ...answer('03:02', 'q3', 'Go on?', { by: 'ana' }),
+  ], [
+    'started', 'asks: Go on?', 'paused by ben', 'pause by ben done in 0.01 s', 'active by ben',
+    'resume by ben done in 0.01 s', 'save-state by cron done in 0.01 s: a.json', 'answer by ana (Go on?)',
+  ]],
+  ['a question that is withdrawn for good, now and at an end', [
+    START, ...asks('02:00', 'q1', 'A?'), ...withdrawal('02:01', 'q1', 'A?'), ...pause('02:02', 'ben'),
+    entry('03:00', 'end'), entry('04:00', 'start'), ...asks('05:00', 'q2', 'B?'), ...withdrawal('05:01', 'q2', 'B?'),
+    ...save('06:00', 'cron'),
+  ], [
+    'started', 'asks: A?', 'A? withdrawn', 'paused by ben', 'pause by ben done in 0.01 s', 'ended', 'started',
+    'asks: B?', 'B? withdrawn', 'save-state by cron done in 0.01 s: a.json',
+  ]],
+  ['a question that expires all night, is asked again each time, and is still open', [
+    ...['01:00', '02:00', '03:00'].flatMap((clock, index) => [
+      ...asks(clock, `q${index}`, 'Go on?'), ...answer(`${clock}:30`, `q${index}`, 'Go on?', EXPIRED),
+    ]),
+    ...asks('04:00', 'q9', 'Go on?'),
+  ], ['asks: Go on?', 'Go on? expired (3 times since 01:00:30)', 'asks: Go on?']],
+  ['two questions that expire, and are not the same', [
+    ...asks('01:00', 'q1', 'A?'), ...asks('01:00', 'q2', 'B?'), ...answer('01:01', 'q1', 'A?', EXPIRED),
+    ...answer('01:02', 'q2', 'B?', EXPIRED),
+  ], ['asks: A?', 'asks: B?', 'A? expired', 'B? expired']],
+  ['questions that a new thread repeats, and an answer before its question', [
+    ...asks('02:00', 'q1', 'A?'), entry('02:01', 'thread', { error: 'x' }), ...asks('02:00', 'q1', 'A?'),
+    ...withdrawal('02:02', 'q1', 'A?'), ...asks('02:03', 'q2', 'A?'), ...withdrawal('02:02', 'q1', 'A?'),
+    ...answer('02:04', 'q2', 'A?', { by: 'ana' }), ...asks('02:03', 'q2', 'A?'),
+    ...answer('02:04', 'q2', 'A?', { by: 'ana' }),
+  ], ['asks: A?', 'the server thread died: x', 'answer by ana (A?)']],
+  ['a program under control-run that ends by itself while it asks', [
+    entry('01:00', 'start', { commandLine: ['a'] }), START, ...asks('02:00', 'q1', 'A?'),
+    ...command('03:00', 'shutdown', 'itself', { reason: 'exit code 0', value: { ended: 'exit code 0', exitCode: 0 } }, [
+      { status: 'shutting down', by: 'itself', reason: 'exit code 0' },
+    ]).flatMap((one) => one['event'] === 'outcome' ? [...withdrawal('03:00', 'q1', 'A?'), one] : [one]),
+    entry('03:00', 'end'), entry('03:00', 'end', { ended: 'exit code 0', exitCode: 0 }),
+  ], ['started: a', 'asks: A?', 'A? withdrawn', 'exit code 0']],
 ];
 
 /** The lines of the latest command again, as a new thread may write them. */
@@ -243,9 +305,11 @@ describe('The log in words', LIMIT, () => {
       const fields = {
         id: value, command: value, by: value, reason: value, state: value, status: value, holds: value, error: value,
         value, lines: value, commandLine: value, ended: value, arguments: value, seconds: value, version: value,
+        message: value, parameters: value,
       };
       const holds = [{ by: value, reason: value }, value];
-      const events = ['start', 'command', 'outcome', 'status', 'thread', 'lost', 'end', 'ask', '__proto__', HOSTILE];
+      const events = ['start', 'command', 'outcome', 'status', 'thread', 'lost', 'end', 'ask', 'answer', '__proto__',
+        HOSTILE];
       const entries = events.flatMap((event) => [
         entry('02:00', event, fields), entry('02:00', event, { ...fields, state: 'done', status: 'paused', holds }),
       ]);
@@ -458,6 +522,24 @@ describe('control-client log', SUITE, () => {
       `2026-11-23 01:30:00  ${label(`cut-${DEAD}`)}  paused by ben`,
       `2026-11-23 01:30:00  ${label(`cut-${DEAD}`)}  ${CUT}`,
       `2026-11-23 04:00:00  ${label(`two-${DEAD}`)}  ended`,
+    ]);
+  });
+
+  it('begins with the questions that were open at --since', async (t) => {
+    const { write } = openState(t);
+    const live = { pid: process.pid };
+    const entries = [START, ACTIVE_AT_START, ...asks('02:00', 'q1', 'A?'), ...asks('02:01', 'q2', 'B?'),
+      ...answer('02:02', 'q2', 'B?', { by: 'ana' }), ...save('04:00', 'cron'), ...asks('05:00', 'q3', 'C?')];
+    write('train', entries.map((one) => ({ ...one, ...live })));
+    const title = `train-${process.pid}`;
+    await prints(['--since', '2026-11-23T03:00'], [
+      `2026-11-23 01:00:00  ${title}  active`, `2026-11-23 02:00:00  ${title}  asks: A?`,
+      `2026-11-23 04:00:00  ${title}  save-state by cron done in 0.01 s: a.json`,
+      `2026-11-23 05:00:00  ${title}  asks: C?`,
+    ]);
+    await prints(['--since', '2026-11-23T06:00'], [
+      `2026-11-23 01:00:00  ${title}  active`, `2026-11-23 02:00:00  ${title}  asks: A?`,
+      `2026-11-23 05:00:00  ${title}  asks: C?`,
     ]);
   });
 

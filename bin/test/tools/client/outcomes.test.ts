@@ -203,6 +203,7 @@ const ACCEPTS = {
 };
 const ENTRY = { id: '1', command: 'set', state: 'done', arguments: { [HOSTILE]: HOSTILE }, value: [HOSTILE] };
 const FIELDS = Object.fromEntries(['name', 'pid', 'since', 'by', 'reason'].map((field) => [field, HOSTILE]));
+const ASKS = [{ id: 'k3f-q2', message: HOSTILE, parameters: PARAMETERS, at: HOSTILE, expiresAt: HOSTILE }];
 const UNKNOWN = `the status must be one of active, pausing, paused, resuming, shutting down, got '${HARMLESS}'`;
 
 /** What a system responds, a command, its exit code, and what both outputs show, or what --json prints. */
@@ -223,6 +224,12 @@ const ROWS: readonly [body: object, args: string[], code: number, shown: string 
     return [{ ...ACTIVE, accepts }, ['run', HOSTILE], 1, /^control-client: /];
   }),
   [{ ...ACTIVE, ...FIELDS, commands: [ENTRY, { ...ENTRY, arguments: HOSTILE }] }, ['info'], 0, HARMLESS.slice(0, 40)],
+  [{ ...ACTIVE, asks: [...ASKS, HOSTILE, { id: HOSTILE, message: 7 }] }, ['asks'], 0, /^k3f-q2: PW [^]*\nPW .*: 7\n$/],
+  [{ ...ACTIVE, asks: ASKS }, ['asks', '--json'], 0, { asks: ASKS }],
+  [{ ...ACTIVE, asks: ASKS }, ['info'], 0, HARMLESS.slice(0, 40)],
+  [{ ...ACTIVE, asks: ASKS }, ['answer', 'a=1'], 0, /^a=1 \(PW /],
+  [{ ...ACTIVE, result: HOSTILE, asks: ASKS }, ['answer', 'k3f-q2', '--json'], 0,
+    { result: HOSTILE, id: 'k3f-q2', message: `${HARMLESS.slice(0, -1)}${'😀'.repeat(134)}`, arguments: {} }],
   ...['loss < 1', 'text = x', 'long = x'].map((condition): [object, string[], number, RegExp] => {
     const detail = { [HOSTILE]: 1, text: HOSTILE, long: 'x'.repeat(100_000) };
     return [{ ...ACTIVE, detail }, ['wait', condition, '--timeout', '1'], 4, /^.{1,3000}\n$/];

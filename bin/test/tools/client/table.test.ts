@@ -44,6 +44,25 @@ describe('control-client list on a terminal', SUITE, () => {
     assert.deepEqual([rows.at(-1).pid, rows.at(-1).detail], [4711, { epoch: 3, run }]);
   });
 
+  it('begins with the systems that ask: since when, and what; all other rows stay as they are', async (t) => {
+    const { folder, show } = openTable(t);
+    const since = new Date(Date.now() - 3 * 3_600_000).toISOString();
+    const [at, message] = [new Date(Date.now() - 200_000).toISOString(), 'Delete 3 branches that nobody has used?'];
+    const asks = [{ id: 'k3f-q2', message, parameters: {}, at }];
+    const detail = { step: 42, of: 100, loss: 0.3141, rate: 0.001 };
+    await show('a', { since, detail });
+    await show('z', { since, detail, asks });
+    await show('y', { status: 'paused', by: 'ana', asks: [{ ...asks[0], at: 'x' }, ...asks] });
+    assert.deepEqual(await tableIn(t, folder, 80), [
+      'NAME  PROCESS  STATUS               SINCE  DETAIL',
+      'y     7        asks; paused by ana         Delete 3 branches that nobody has us…',
+      'z     7        asks                 3 min  Delete 3 branches that nobody has us…',
+      'a     7        active               3 h    [####      ] 42 %, step 42 of 100, l…',
+    ]);
+    assert.equal((await tableIn(t, folder, 120))[2], 'z     7        asks                 3 min  ' +
+      'Delete 3 branches that nobody has used?; [####      ] 42 %, step 42 of 100, …');
+  });
+
   it('aligns the columns of any characters', async (t) => {
     const { folder, show } = openTable(t);
     const names = ['e\u0301é…☀', '漢字カｶ한', '\u1112\u1161\u11ab😀⚡', '🇩🇪𠀀＃', '👨\u200d👩❤\ufe0f'];
@@ -60,7 +79,8 @@ describe('control-client list on a terminal', SUITE, () => {
 
   it('prints no line wider than the terminal, whatever the texts contain', async (t) => {
     const { folder, show } = openTable(t);
-    const texts = { by: HOSTILE, reason: HOSTILE, detail: { [HOSTILE]: HOSTILE } };
+    const asks = [{ id: HOSTILE, message: HOSTILE, parameters: { [HOSTILE]: {} }, at: HOSTILE }];
+    const texts = { by: HOSTILE, reason: HOSTILE, detail: { [HOSTILE]: HOSTILE }, asks };
     await show('a', { name: HOSTILE, status: 'paused', ...texts });
     await show('b', { name: '漢字'.repeat(8), ...texts });
     await show('c', { name: 'c', detail: { step: 1, of: 3 } });
@@ -220,6 +240,31 @@ describe('control-client top', SUITE, () => {
     await finished;
   });
 
+  it('shows what a system asks, before all others, and all about it in the info', async (t) => {
+    const { show, open } = openTable(t);
+    let asks: object[] = [];
+    const since = new Date().toISOString();
+    await show('a', { since });
+    await show('z', () => ({ since, asks, host: 'gpu1' }));
+    const { write, lines, showsLine } = await open('top');
+    await showsLine(/^2 systems: 2 active$/);
+    write(DOWN);
+    const at = new Date(Date.now() - 200_000).toISOString();
+    asks = [{ id: 'k3f-q2', message: 'Delete 3 branches?', parameters: { ok: { type: 'boolean' } }, at }];
+    await showsLine(/^2 systems, 1 asks: 2 active$/);
+    assert.match(lines()[2] ?? '', /^z +7 +asks +3 min +Delete 3 branches\?$/);
+    write('/asks\r');
+    await showsLine(/'asks' matches 1$/);
+    write('\r'); // the selection has followed its system
+    await showsLine(/^z: asks$/);
+    await showsLine(/^asks {6}k3f-q2, asked 3 min ago: Delete 3 branches\? \(answer yes or no\)$/);
+    asks = [];
+    await showsLine(/^z: active$/);
+    write('q\x1b');
+    await showsLine(/^2 systems: 2 active$/);
+    await until(() => lines().slice(2, 4).map((line) => line[0]).join('') === 'az', () => lines().join('\n'));
+  });
+
   it('shows the info of a system until a key is pressed, and the time left, but none while paused', async (t) => {
     const { show, open } = openTable(t);
     const detail = { step: 0, of: 1_000_000, long: `${'x'.repeat(120)}END` };
@@ -341,7 +386,8 @@ describe('control-client top', SUITE, () => {
     const path = writeLog(t, ...HOSTILE_LINES.map((line) => {
       return Object(line).name === 'train' ? { ...Object(line), name: HOSTILE } : line;
     }), outcome(1, 'a', { name: HOSTILE }));
-    const info = infoOf(path, { name: HOSTILE, status: 'paused', by: HOSTILE, detail: { [HOSTILE]: HOSTILE } });
+    const asks = [{ id: HOSTILE, message: HOSTILE, parameters: { a: { enum: [HOSTILE] }, [HOSTILE]: {} } }];
+    const info = infoOf(path, { name: HOSTILE, status: 'paused', by: HOSTILE, detail: { [HOSTILE]: HOSTILE }, asks });
     await show('a\x1b[31m', info);
     const { write, showsLine, output } = await open('top');
     await showsLine(/paused by PW/);

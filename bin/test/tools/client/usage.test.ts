@@ -16,6 +16,7 @@ const COMMAND = `the command must be one of ${commandsFor('client').map(({ name 
 const STATUS = STATUS_WORDS.join(', ');
 const AWAITED = `the status must be one of ${STATUS}, or a quoted condition: 'loss < 0.1'`;
 const SENDING = 'requires pause, resume, save-state, shutdown or run, got';
+const SIGNING = 'requires pause, resume, save-state, shutdown, run or answer, got';
 const PORT = 'must be an integer from 1 to 65535, got';
 const HOST = 'must be a host name or an IP address, got';
 const ADDRESS = 'an address has a port, such as gpu1:8391 or :9000';
@@ -63,14 +64,17 @@ const REFUSED: Record<string, Row[]> = {
     [['resume', '--for', '2h'], "--for requires pause, got 'resume'"],
     [['status', '--wait'], `--wait ${SENDING} 'status'`],
     [['list', '--wait'], `--wait ${SENDING} 'list'`],
-    [['info', '--reason', 'why'], `--reason ${SENDING} 'info'`],
-    [['watch', '--by', ''], `--by ${SENDING} 'watch'`],
+    [['info', '--reason', 'why'], `--reason ${SIGNING} 'info'`],
+    [['watch', '--by', ''], `--by ${SIGNING} 'watch'`],
     [['pause', '--timeout', '5'], '--timeout requires --wait: pause does not wait without it'],
     [['watch', '--timeout', '5'],
-      "--timeout requires status, info, list, wait, pause, resume, save-state, shutdown or run, got 'watch'"],
+      "--timeout requires status, info, list, wait, pause, resume, save-state, shutdown, run or asks, got 'watch'"],
     [['run', 'set', 'box:80', '--timeout', '5'], '--timeout requires --wait: run does not wait without it'],
     [['run', '--wait'], '--wait requires the name of a command; run alone lists them'],
     [['run', 'gpu1:80', '--reason', 'x'], '--reason requires the name of a command; run alone lists them'],
+    [['run', 'set', '--yes'], "--yes requires answer, got 'run'"],
+    [['asks', '--no'], "--no requires answer, got 'asks'"],
+    [['answer', '--wait'], `--wait ${SENDING} 'answer'`],
     [['pause', '--exec', 'true'], "--exec requires watch, got 'pause'"],
     [['watch', '--on', 'paused'], '--on requires --exec'],
     [['status', '--dir', '.'], '--dir requires --all, list or a target'],
@@ -103,7 +107,7 @@ const REFUSED: Record<string, Row[]> = {
   'a pause that is too long': [[['pause', '--for', '366d'], `--for ${SECONDS} 365d, got '366d'`]],
   'a status of --on that is none': ['done', 'shutting down', ''].map((word) => {
     const hint = word === 'shutting down' ? ' (did you mean shutting-down?)' : '';
-    const line = `the status of --on must be one of ${STATUS}, no-answer, got '${word}'${hint}`;
+    const line = `the status of --on must be one of ${STATUS}, no-answer, ask, got '${word}'${hint}`;
     return [['watch', '--exec', 'true', '--on', `paused,${word}`], line];
   }),
   'a socket that is none, and one beside a host or a port': WRONG_ACCESS

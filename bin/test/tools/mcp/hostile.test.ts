@@ -41,7 +41,7 @@ const TEXTS: ReadonlyMap<string, string> = new Map([
 const INFO = {
   name: 'train', pid: 1, host: 'box', version: '0.12.0', startedAt: '2026-01-01T00:00:00.000Z', status: 'active',
   since: '2026-01-01T00:00:00.000Z', heardAt: '2026-01-01T00:00:00.000Z', by: 'ana', reason: 'lunch',
-  holds: [], detail: { step: 5 }, accepts: {}, commands: [],
+  holds: [], asks: [], detail: { step: 5 }, accepts: {}, commands: [],
 };
 
 const DEEP = `${'['.repeat(30_000)}${']'.repeat(30_000)}`;
@@ -59,6 +59,16 @@ function hostileReports(): [what: string, body: string][] {
       commands: [{
         id: text, command: text, state: text, by: text, reason: text, at: text, value: text, error: text,
         arguments: { [text]: text }, [text]: text,
+      }],
+    }],
+    [`${what} in a question`, {
+      ...INFO,
+      asks: [{
+        id: text, message: text, at: text, expiresAt: text, [text]: text,
+        parameters: { x: { type: text, description: text, default: text, enum: [text] }, [text]: { type: 'string' } },
+      }],
+      commands: [{
+        id: text, command: 'answer', message: text, arguments: { [text]: text }, state: 'done', by: text, reason: text,
       }],
     }],
     [`${what} in a hold`, { ...INFO, holds: [{ by: text, reason: text, since: text, [text]: text }] }],
@@ -97,6 +107,7 @@ function hostileReports(): [what: string, body: string][] {
       accepts: Object.fromEntries(['a', 'b', 'c', 'd', 'e', 'f', 'g'].map((name) => {
         return [name, { description: '"'.repeat(900) }];
       })),
+      asks: Array(16).fill({ id: 'k3f-q1', message: '"'.repeat(1000), parameters: { a: { enum: ['\\'.repeat(9)] } } }),
       commands: Array(16).fill({ id: 'k3f-1', command: 'evaluate', state: 'done', value: '"\\'.repeat(900) }),
     })],
     ['1 MB', JSON.stringify({ ...INFO, detail: { x: 'x'.repeat(1_000_000) } })],
@@ -184,7 +195,7 @@ describe('control-mcp and a hostile system', SUITE, () => {
         const waited = await callChecked(mcp, 'wait', { system, until: 'paused', seconds: 1 }, what);
         faults.push(
           ...excessOf(systems[index + 1], 4000, `list_systems: ${what}`),
-          ...excessOf(info, 16_384 + 1000, `get_info: ${what}`), ...excessOf(waited, 16_384 + 1000, `wait: ${what}`),
+          ...excessOf(info, 24_000, `get_info: ${what}`), ...excessOf(waited, 24_000, `wait: ${what}`),
         );
       }));
       assert.deepEqual(other.requests, []);

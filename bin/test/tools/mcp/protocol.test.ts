@@ -368,6 +368,9 @@ describe('The command line of control-mcp', SUITE, () => {
     for (const [args, line] of [
       [['--alow', 'all'], /^unknown option '--alow' \(did you mean --allow\?\); see --help$/],
       [['--allow', 'pause'], /^--allow must have resume, .*, separated by commas, got 'pause'$/],
+      ...['answer', 'run:answer', 'all,answer', 'run:evaluate, answer '].map((list) => [
+        ['--allow', list], /^--allow never permits answers: people answer, got '(run:)?answer'$/,
+      ] as const),
       [['9999'], /^there is no system '9999' in '[^']+'.*; an address has a port, such as gpu1:8391 or :9000$/],
       [['box:0'], /^the port of the target 'box:0' must be an integer from 1 to 65535, got '0'$/],
       [['--targets', '-'], /^--targets must be a file: standard input is for the assistant$/],

@@ -51,7 +51,7 @@ describe('control-run: a program', suite, () => {
     assert.deepEqual(readLines(path), ['ran']);
   });
 
-  it('inherits the folder and the environment, without token and name, with CONTROL_RUN and CONTROL_FD', async (t) => {
+  it('inherits the folder and the environment, without token and name, with what control-run adds', async (t) => {
     const folder = makeFolder(t);
     const inner = `'${process.execPath}' "$0" --port 0 --save-command 'env >&2' -- sh -c 'pwd; umask; env; read line'`;
     const variables = { CONTROL_FD: '99', CONTROL_RUN: 'of another control-run', SPACES: ' a  b ' };
@@ -73,7 +73,8 @@ describe('control-run: a program', suite, () => {
     assert.equal(code, 0);
     assert.match(stdout, new RegExp(`^${folder}\n0?027\n`));
     assert.match(stdout, /^CONTROL_FD=3$/m);
-    assert.equal(stdout.match(/^CONTROL_/gm)?.length, 2);
+    assert.match(stdout, /^CONTROL_RUN_SOCKET=\/tmp\/control-run-[0-9a-f]{12}\/ask$/m);
+    assert.equal(stdout.match(/^CONTROL_/gm)?.length, 3);
     assert.match(stderr, /^SPACES=/m);
     assert.doesNotMatch(stdout + stderr, new RegExp(`${TOKEN}|CONTROL_TOKEN|CONTROL_NAME`));
   });

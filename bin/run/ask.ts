@@ -1,0 +1,89 @@
+// `control-run ask`: a script asks whoever controls the program it is part of, and waits for the answer.
+
+import { writeSync } from 'node:fs';
+import { connect } from 'node:net';
+import { describeOptions, parseDuration, parseOptions, UsageError } from '../shared/line/options.ts';
+import { describeAuthor } from '../shared/words/describe.ts';
+import { excerpt, isRecord, MAX_VALUE_LENGTH, printableJson } from '../shared/words/text.ts';
+
+const CODES = { YES: 0, NO: 1, EXPIRED: 4, WITHDRAWN: 5 } as const;
+const SOON_MS = 200; // a refusal comes sooner
+
+const OPTIONS = {
+  timeout: { type: 'string', value: 'SECONDS', help: 'the question expires after this time (default: never)' },
+  parameters: {
+    type: 'string', value: 'JSON',
+    help: `what the answer consists of, such as '{"file":{"type":"string"}}': prints it as JSON (default: yes or no)`,
+  },
+} as const;
+
+const HELP = `
+Usage: control-run ask MESSAGE [--timeout SECONDS] [--parameters JSON]
+
+Asks whoever controls the program, and waits for the answer. For any process of a program under control-run.
+
+  control-run ask 'Deploy build 4711?' --timeout 15m && deploy
+
+${describeOptions(OPTIONS)}
+
+A pause leaves the question open, and its time stands still. To withdraw it, end this process.
+
+Exit codes: 0 yes, or the answer to --parameters; 1 no, 2 usage error or not under control-run, 4 expired, 5 withdrawn.
+`;
+
+/**
+ * Asks. Returns the exit code.
+ *
+ * @param say Prints a line for people.
+ * @throws {UsageError} If nobody can be asked, or the question is refused.
+ */
+export async function askFromShell(args: readonly string[], say: (message: string) => void): Promise<number> {
+  const parsed = parseOptions(OPTIONS, HELP, 1, args);
+  if (parsed === null) return 0;
+  const { values: { timeout, parameters }, positionals: [message] } = parsed;
+  if (message === undefined) throw new UsageError('MESSAGE is missing; see control-run ask --help');
+  const question = JSON.stringify({
+    message,
+    timeout: timeout === undefined ? undefined : parseDuration('--timeout', timeout),
+    parameters: parameters === undefined ? undefined : parseJson('--parameters', parameters),
+  });
+  const isWindows = process.platform === 'win32';
+  const path = process.env['CONTROL_RUN_SOCKET'];
+  const why = isWindows ? 'control-run ask is not available on Windows' : 'this is not a program under control-run';
+  if (isWindows || !path) throw new UsageError(`nobody can answer: ${why}`);
+  const timer = setTimeout(() => say(`waits for an answer: ${excerpt(message, MAX_VALUE_LENGTH)}`), SOON_MS);
+  const { error, arguments: values, ...author } = await exchange(path, question).finally(() => clearTimeout(timer));
+  if (error === 'expired' || String(error).startsWith('withdrawn')) {
+    say(String(error));
+    return error === 'expired' ? CODES.EXPIRED : CODES.WITHDRAWN;
+  }
+  if (!isRecord(values)) throw new UsageError(String(error));
+  const isYes = values['approved'] === true;
+  say(`${parameters !== undefined ? 'answered' : isYes ? 'yes' : 'no'}${describeAuthor(author)}`);
+  // A stream would make a pipe non-blocking, also for the other commands of a script.
+  if (parameters !== undefined) writeSync(1, `${printableJson(values)}\n`);
+  return isYes || parameters !== undefined ? CODES.YES : CODES.NO;
+}
+
+function parseJson(option: string, text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new UsageError(`${option} must be JSON, got '${text}'`);
+  }
+}
+
+/**
+ * Sends the question, and returns the reply.
+ *
+ * @throws {UsageError} If control-run cannot be reached.
+ */
+async function exchange(path: string, question: string): Promise<Record<string, unknown>> {
+  let [reply, error, isConnected] = ['', '', false];
+  const socket = connect(path, () => (isConnected = true)).setEncoding('utf8');
+  socket.on('data', (text) => (reply += text)).on('error', ({ message }) => (error = message));
+  socket.write(`${question}\n`);
+  await new Promise((resolve) => socket.on('close', resolve));
+  if (!isConnected) throw new UsageError(`nobody can answer: cannot reach control-run: ${error}`);
+  return reply === '' ? { error: 'withdrawn: control-run was killed' } : JSON.parse(reply) as Record<string, unknown>;
+}

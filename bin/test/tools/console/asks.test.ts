@@ -1,0 +1,180 @@
+// control-console and questions: on a terminal, they are lines above the prompt; answers, Tab, and what happens when a
+// question ends while somebody types an answer.
+
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { defer, HOSTILE, launchSystem, LIMIT, runProgram, startOldServer, startServer } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { ACTIVE, startWeb } from '../client/systems.ts';
+import { at, CTRL_C, prompt, shown, terminal } from './helpers.ts';
+import type { StartedServer } from '../../helpers.ts';
+import type { Terminal } from './helpers.ts';
+
+const SUITE = { ...LIMIT, concurrency: 4, skip: lacks('script') };
+const FILE = { file: { type: 'string', enum: ['a.pt', 'b.pt'] }, note: { type: 'string', default: '' } } as const;
+const BEN = { by: 'ben@desk', arguments: { approved: true } };
+const P = `(${prompt('\\w+')})`; // drawn again for each line above it
+
+/** The ids of the open questions, the oldest first. */
+async function idsOf({ client }: Pick<StartedServer, 'client'>): Promise<string[]> {
+  return (await client.info())?.asks?.map(({ id }) => id) ?? [];
+}
+
+describe('control-console and questions', SUITE, () => {
+  it('prints a question above the prompt, and answers it', async (t) => {
+    const started = await startServer(t);
+    const { server, client, port } = started;
+    const first = server.ask('Is it there already?');
+    const { type, shows, output } = await terminal(t, at(port), { CONTROL_BY: 'ana' });
+    await shows(new RegExp(`asks: Is it there already\\? \\(answer yes or no\\)\n${P}+$`));
+    await type('answer yes\r', shown('approved=true \\(Is it there already\\?\\)'));
+    const { arguments: given, by } = await first;
+    assert.deepEqual([given, by], [{ approved: true }, 'ana']);
+    await type('help qu', /help qu$/);
+    const chosen = server.ask('Which?', { parameters: FILE });
+    await shows(new RegExp(`asks: Which\\? \\(answer file=a\\.pt\\|b\\.pt \\[note=…\\]\\)\n(${P}help qu)+$`));
+    await type('it\r', shown('  q, quit, exit .*'));
+    await type('answer yes\r', shown('\\w{3}-q2 takes file=a\\.pt\\|b\\.pt \\[note=…\\], got yes'));
+    await type('answer file=c.pt\r', shown('answer: file must be one of .*'));
+    await type('answer file=b.pt note="so so"\r', shown('file=b\\.pt, note="so so" \\(Which\\?\\)'));
+    assert.deepEqual((await chosen).arguments, { file: 'b.pt', note: 'so so' });
+    await type('answer no\r', shown('no question is open'));
+    void server.ask('Delete?');
+    await shows(/asks: Delete\? \(answer yes or no\)/);
+    const [id] = await idsOf(started);
+    await client.request('answer', { ...BEN, id });
+    await shows(new RegExp(`answer by ben@desk: approved=true \\(Delete\\?\\)\n${P}+$`));
+    await type('status\r', shown('active.*'));
+    assert.doesNotMatch(output(), /answer by ana/, 'its own answers are not announced');
+  });
+
+  it('needs an id if several are open, and completes ids, yes and no, parameters and values', async (t) => {
+    const started = await startServer(t);
+    const { server, port } = started;
+    const console = await terminal(t, at(port));
+    const { type, shows } = console;
+    const one = server.ask('A?');
+    await shows(/asks: A\? \(answer yes or no\)/);
+    await completes(console, 'answer ', /yes +no/);
+    await completes(console, 'n', /o/);
+    await type(CTRL_C, /> $/);
+    const other = server.ask('B?', { parameters: FILE });
+    const [a, b] = await idsOf(started);
+    await shows(new RegExp(`asks: B\\? \\(answer ${b} file=a\\.pt\\|b\\.pt \\[note=…\\]\\)`));
+    await type('answer yes\r', shown(`the id must be given: open are ${a} \\(A\\?\\), ${b} \\(B\\?\\)`));
+    await completes(console, `answer ${b?.slice(0, 3)}`, new RegExp(`${a} +${b}`));
+    await completes(console, '2 fi', /le=/);
+    await completes(console, 'a', /\.pt/);
+    await type('\r', shown('file=a\\.pt \\(B\\?\\)'));
+    assert.equal((await other).arguments.file, 'a.pt');
+    await type('answer no\r', shown('approved=false \\(A\\?\\)'));
+    assert.equal((await one).arguments.approved, false);
+  });
+
+  it('never answers another question than the one that was there when the line was begun', async (t) => {
+    const started = await startServer(t);
+    const { server, client, port } = started;
+    const { type, shows } = await terminal(t, at(port));
+    void server.ask('Delete 3 branches?');
+    await shows(/asks: Delete 3 branches\?/);
+    await type('answer ye', /answer ye$/);
+    const [id = ''] = await idsOf(started);
+    await client.request('answer', { ...BEN, id });
+    await shows(new RegExp(`answer by ben@desk: approved=true \\(Delete 3 branches\\?\\)\n(${P}answer ye)+$`));
+    const next = server.ask('Delete all branches?');
+    await shows(new RegExp(`asks: Delete all branches\\? \\(answer yes or no\\)\n(${P}answer ye)+$`));
+    await type('s\r', shown(`ben@desk has answered ${id}`));
+    assert.equal((await idsOf(started)).length, 1);
+    await type('answer no\r', shown('approved=false \\(Delete all branches\\?\\)'));
+    assert.equal((await next).arguments.approved, false);
+    void server.ask('Go on?');
+    await shows(/asks: Go on\?/);
+    await type('answer ye', /answer ye$/);
+    const [last] = await idsOf(started);
+    server.withdraw();
+    await shows(new RegExp(`Go on\\? withdrawn\n(${P}answer ye)+$`));
+    await type('s\r', shown(`${last} was withdrawn`));
+  });
+
+  it('shows the question of a command that it waits for', async (t) => {
+    const [begun, go] = [defer(), defer()];
+    t.after(() => go.resolve());
+    const { address: { port } } = await launchSystem(t, {
+      commands: {
+        clean: {
+          run: async (_, request, control) => {
+            begun.resolve();
+            await go.promise;
+            return (await control.ask(`Really, ${request.by}?`)).arguments.approved;
+          },
+        },
+      },
+    });
+    const { type, shows, write } = await terminal(t, at(port), { CONTROL_BY: 'ana' });
+    write('clean\r');
+    await begun.promise;
+    await shows(/\(Ctrl-C gives up\) … $/);
+    go.resolve();
+    await shows(/\nasks: Really, ana\? \(answer yes or no\)\n$/);
+    await type(CTRL_C, /the command is still pending\n[^\n]*> $/);
+    await type('answer yes\r', shown('approved=true \\(Really, ana\\?\\)'));
+    await type('info\r', /clean by ana done in \S+ s: true\n/);
+  });
+
+  it('prints no control characters of a question', async (t) => {
+    const parameters = { a: { enum: [HOSTILE] }, [HOSTILE]: {} };
+    let asks: object[] = [{ id: 'k3f-q2', message: HOSTILE, parameters }];
+    let commands: object[] = [];
+    const { port } = await startWeb(t, ({ method }) => {
+      return method === 'POST' ? { code: 409, error: HOSTILE } : { ...ACTIVE, asks, commands };
+    });
+    const { type, shows, output } = await terminal(t, at(port));
+    await shows(/asks: PW .*\(answer a=…\)\n/);
+    await type('answer a=1\r', shown('PW .*'));
+    const end = { command: 'answer', message: HOSTILE, state: 'done', by: HOSTILE, arguments: { [HOSTILE]: HOSTILE } };
+    [asks, commands] = [[], [{ ...end, id: 'k3f-q2' }]];
+    await shows(/answer by PW .*\n/);
+    const hostile = /\x1b\]|\x1b\[2J|\x1b\[31m|[\x07\x80-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/;
+    assert.doesNotMatch(output(), hostile);
+  });
+});
+
+describe('control-console with a pipe and questions', LIMIT, () => {
+  it('answers the only open question, and fails in one line otherwise', async (t) => {
+    const started = await startServer(t);
+    const { server, port } = started;
+    const asked = server.ask('Delete 3 branches?');
+    const input = 'answer maybe\nanswer approved=true\nanswer yes\nanswer zzz-q9 yes\n';
+    const { code, stdout, stderr } = await runProgram(t, 'console', ['--port', `${port}`], input, { CONTROL_BY: 'ana' });
+    const { arguments: given, by } = await asked;
+    assert.deepEqual([given, by], [{ approved: true }, 'ana']);
+    assert.deepEqual([code, stdout], [1, 'approved=true (Delete 3 branches?)\n']);
+    assert.equal(stderr, [
+      "an argument must be name=value or one JSON object, got 'maybe'", 'no question is open',
+      'There is no question zzz-q9: open are none', '',
+    ].join('\n'));
+  });
+
+  it('says in one line that the server is too old', async (t) => {
+    const { port } = await startWeb(t, () => ({ ...ACTIVE, version: '0.17.0' }));
+    const { port: oldest } = await startOldServer(t);
+    for (const [where, version] of [[port, '0.17.0'], [oldest, 'an unknown one']] as const) {
+      const host = where === port ? '127.0.0.1' : 'localhost';
+      const { code, stderr } = await runProgram(t, 'console', ['--host', host, '--port', `${where}`], 'answer yes\n');
+      assert.deepEqual([code, stderr], [1, `questions require a server of version 0.18 or later, got ${version}\n`]);
+    }
+  });
+});
+
+/** Types keys, and then Tab until the console has completed them. */
+async function completes({ type, write, output }: Terminal, keys: string, pattern: RegExp): Promise<void> {
+  await type(keys, new RegExp(`${keys}$`));
+  const start = output().length;
+  const hasCompleted = (): boolean => pattern.test(output().slice(start));
+  for (let tries = 0; tries < 3 && !hasCompleted(); tries += 1) { // a list takes two, a busy machine one more
+    write('\t');
+    for (const end = performance.now() + 1500; performance.now() < end && !hasCompleted();) await sleep(20);
+  }
+  assert.match(output().slice(start), pattern);
+}
