@@ -84,6 +84,7 @@ const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStat
 const STATUSES: readonly SystemStatus[] = [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]; // of a server
 const STATUS_NAMES: readonly string[] = STATUSES.map((status) => status.statusName);
 const COMMANDS = ['pause', 'resume', 'shutdown', 'save-state'] as const; // shared memory holds indexes
+const RESERVED: readonly string[] = [...COMMANDS, 'status', 'info', 'answer']; // no names for own commands
 const COMMAND_NAME = /^[a-z][a-z0-9-]{0,31}$/;
 
 /** A command to the host. One for the current status, such as `pause` while paused, should be a no-op. */
@@ -2533,7 +2534,7 @@ function checkToken(token: unknown): void {
 }
 
 /** Checks declarations of commands, and returns their JSON. */
-function checkCommands(commands: object): string {
+function checkCommands(commands: object, reserved: readonly string[] = RESERVED): string {
   check('commands', commands, 'object', 'an object');
   const json = JSON.stringify(commands); // leaves functions out
   const description: Parameter = { type: 'string', default: '' };
@@ -2541,7 +2542,7 @@ function checkCommands(commands: object): string {
   const minimum: Parameter = { type: 'number', default: 0 };
   const maxLength: Parameter = { type: 'integer', minimum: 0, default: 0 };
   for (const [name, declaration] of Object.entries<CommandDeclaration>(JSON.parse(json))) {
-    const isFree = COMMAND_NAME.test(name) && ![...COMMANDS, 'status', 'info', 'answer'].includes(name);
+    const isFree = COMMAND_NAME.test(name) && !reserved.includes(name);
     check('the name of a command', name, 'string', 'a letter and up to 31 of a–z, 0–9 and -, not in use', isFree);
     checkOptions(name, declaration, ['description', 'parameters']);
     const { parameters = {}, ...words } = declaration;
@@ -2573,7 +2574,7 @@ function checkQuestion(text: string, parameters: object, timeout: number | undef
   check('parameters', parameters, 'object', 'an object');
   if (timeout !== undefined) checkTimeout(timeout);
   checkInteger('the size of the question as JSON', Buffer.byteLength(JSON.stringify({ message, parameters })), 0, 4096);
-  checkCommands({ ask: { parameters } });
+  checkCommands({ answer: { parameters } }, []);
   const expiresAt = timeout && new Date(at + timeout).toISOString();
   return JSON.stringify({ message, parameters, at: new Date(at).toISOString(), expiresAt });
 }
