@@ -84,7 +84,6 @@ const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStat
 const STATUSES: readonly SystemStatus[] = [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]; // of a server
 const STATUS_NAMES: readonly string[] = STATUSES.map((status) => status.statusName);
 const COMMANDS = ['pause', 'resume', 'shutdown', 'save-state'] as const; // shared memory holds indexes
-const RESERVED: readonly string[] = [...COMMANDS, 'status', 'info', 'answer']; // no names for own commands
 const COMMAND_NAME = /^[a-z][a-z0-9-]{0,31}$/;
 
 /** A command to the host. One for the current status, such as `pause` while paused, should be a no-op. */
@@ -2534,7 +2533,7 @@ function checkToken(token: unknown): void {
 }
 
 /** Checks declarations of commands, and returns their JSON. */
-function checkCommands(commands: object, reserved: readonly string[] = RESERVED): string {
+function checkCommands(commands: object, reserved: string[] = [...COMMANDS, 'status', 'info', 'answer']): string {
   check('commands', commands, 'object', 'an object');
   const json = JSON.stringify(commands); // leaves functions out
   const description: Parameter = { type: 'string', default: '' };
