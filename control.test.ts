@@ -1130,7 +1130,7 @@ describe('A question', LIMIT, () => {
       ['\x07', {}, "RangeError: message must be a text of 1 to 1000 characters, got '\\x07'"],
       ['?', { parameters: 'yes' }, "TypeError: parameters must be an object, got 'yes'"],
       ['?', { parameters: () => {} }, 'TypeError: parameters must be an object, got [Function: parameters]'],
-      ['?', { parameters: [] }, 'RangeError: answer.parameters must be an object, got []'],
+      ['?', { parameters: [] }, 'RangeError: parameters must be an object, got []'],
       ['?', { signal: {} }, 'TypeError: signal must be an AbortSignal, got {}'],
       ['?', { parameters: { ...parameters, no: { type: 'bool' } } }, /^RangeError: answer.no.type must be one of /],
       ['?', { parameters: { a: { type: 'string', description: 'x'.repeat(4096) } } }, /size of the question as JSON/],

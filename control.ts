@@ -2546,7 +2546,7 @@ function checkCommands(commands: object, reserved: string[] = [...COMMANDS, 'sta
     checkOptions(name, declaration, ['description', 'parameters']);
     const { parameters = {}, ...words } = declaration;
     validate(`${name}.`, words, { description });
-    check(`${name}.parameters`, parameters, 'object', 'an object', !Array.isArray(parameters));
+    check(`${name}.parameters`, parameters, 'object', 'an object');
     for (const [word, parameter] of Object.entries(parameters)) {
       const path = `${name}.${word}.`;
       const { default: preset, enum: choices = [], ...others } = Object(parameter) as Parameter;
@@ -2570,7 +2570,7 @@ function checkQuestion(text: string, parameters: object, timeout: number | undef
   const message = typeof text === 'string' ? tidy(text.replace(/\s+/g, ' '), 1000).trim() : '';
   const isValid = message !== '' && Array.from(text).length <= 1000;
   check('message', text, 'string', 'a text of 1 to 1000 characters', isValid);
-  check('parameters', parameters, 'object', 'an object');
+  check('parameters', parameters, 'object', 'an object', !Array.isArray(parameters));
   if (timeout !== undefined) checkTimeout(timeout);
   checkInteger('the size of the question as JSON', Buffer.byteLength(JSON.stringify({ message, parameters })), 0, 4096);
   checkCommands({ answer: { parameters } }, []);
