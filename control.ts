@@ -565,7 +565,7 @@ function linkToHost(
 //
 // The log is a file with a JSON object per line. The thread appends batches of lines: before the host can take a
 // command, and every 250 ms. LOGGED counts what is in the file, so a new thread continues where a dead one has stopped:
-// it may repeat lines, but omits none. When the server closes, the host appends the rest.
+// it may repeat lines, but omits none of a command or an answer. When the server closes, the host appends the rest.
 
 function createLog(
   { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames }: ThreadData,
@@ -1628,7 +1628,7 @@ export class WebApiServer<Name extends string = never> {
     const { parameters = { approved: { type: 'boolean' } }, timeout, signal } = options;
     const at = Date.now();
     const text = `\n\nanswer\n\n${checkQuestion(message, parameters, timeout, at)}`; // without arguments
-    const isSignal = signal === undefined || 'aborted' in Object(signal);
+    const isSignal = signal === undefined || 'addEventListener' in Object(signal);
     if (!isSignal) throw new TypeError(`signal must be an AbortSignal, got ${inspect(signal)}`);
     if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
     const questions = this.#questions;
@@ -2278,8 +2278,8 @@ export interface System<Commands = Record<string, Record<string, keyof ValueType
 
 /**
  * Posts commands, which take effect after the step. A long step may end early if `hasCommands()`, or when `signal`
- * aborts. It may then fail with the signal's reason, or with an error that has it as its `cause`. Its questions end with
- * it, and a save withdraws them, too: see `WebApiServer.ask()`.
+ * aborts. It may then fail with the signal's reason, or with an error whose `cause` that is. Its questions end with it;
+ * a save that waits withdraws them, too.
  */
 export interface Control extends Pick<WebApiServer, 'hasCommands' | 'holds' | 'signal' | 'ask'> {
   pause(reason?: string): boolean;
@@ -2305,7 +2305,7 @@ export interface LaunchConfig
  * If a hook fails, `process.emitWarning()` reports it and the system continues. If the last save fails, a shutdown by
  * command is cancelled, and the system pauses, so that it can be shut down again; after a signal, or without a web API,
  * the promise rejects with the error of the save. If a step fails, it rejects with that error, and no state is saved,
- * unless the error is that of a command which interrupts the step: see `Control`.
+ * unless a command has interrupted the step: see `Control`.
  *
  * @throws {Error} If the web API cannot listen (see `WebApiServer.runInBackground()`). No step has run.
  */
