@@ -565,7 +565,7 @@ function linkToHost(
 //
 // The log is a file with a JSON object per line. The thread appends batches of lines: before the host can take a
 // command, and every 250 ms. LOGGED counts what is in the file, so a new thread continues where a dead one has stopped:
-// it may repeat lines, but omits none of a command or an answer. When the server closes, the host appends the rest.
+// it may repeat lines, but omits no command and no answer. When the server closes, the host appends the rest.
 
 function createLog(
   { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames }: ThreadData,
