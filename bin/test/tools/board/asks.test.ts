@@ -428,6 +428,9 @@ describe('Questions on the page of control-board', { ...LIMIT, skip: lacks('chro
     await browser.press('Enter');
     await board.takes('0/answer?id=q1 {"file":"b","note":"x","loud":false,"quick":true}');
     await seesQuestions(browser, ([first]) => assert.equal(first?.refused, ''));
+    const { parameters: sure } = declare('answer', { sure: { type: 'boolean', enum: [true] } });
+    board.show({ name: 'job', asks: [ask('q2', { parameters: sure })] });
+    await seesQuestions(browser, (all) => assert.deepEqual(all.at(-1)?.buttons, ['Answer'], 'there is no choice'));
   });
 
   it('keep what is typed through news and when they are asked again without an answer', async (t) => {
