@@ -398,6 +398,19 @@ describe('Questions on the page of control-board', { ...LIMIT, skip: lacks('chro
     await seesQuestions(browser, (all) => assert.equal(all.length, 21));
   });
 
+  it('stay where they are, one after the other: of the earlier ones, only the last end is shown', async (t) => {
+    const deletion = (count: number): Ask => ask(`q${count}`, { message: `Delete ${count}?` });
+    const board = await openStates(t, browser, { name: 'job', asks: [deletion(0)] });
+    for (let count = 1; count < 4; count += 1) {
+      const askEnds = answered(`q${count - 1}`) ?? [];
+      board.show({ name: 'job', asks: [deletion(count)], askEnds });
+      const expected = [[`Delete ${count - 1}?`, []], [`Delete ${count}?`, ['No', 'Yes']]];
+      await seesQuestions(browser, (all) => {
+        assert.deepEqual(all.map(({ message, buttons }) => [message, buttons]), expected);
+      });
+    }
+  });
+
   it('have a form for other parameters, with the error at its field, and sentences of the system', async (t) => {
     const { parameters } = declare('answer', {
       file: { enum: ['a', 'b'] }, note: { default: '', maxLength: 50 }, loud: { type: 'boolean' },
