@@ -322,7 +322,8 @@ describe('Questions', LIMIT, () => {
       checkStory(late);
       if (random() < 0.3 && ids.length > 0) { // one of those that have been open for some time
         const old = oneOf(random, ids);
-        const ended = { id: old, attempts: [await attempt(send, old, 'eve', { pick: round })], got: await open.get(old) };
+        const attempts = [await attempt(send, old, 'eve', { pick: round })];
+        const ended = { id: old, attempts, got: await open.get(old) };
         open.delete(old);
         assert.ok(checkStory(ended as Story));
         stories.push(ended as Story);
@@ -408,7 +409,8 @@ describe('Questions', LIMIT, () => {
         assert.ok(id.endsWith(`-q${(first + 2 + round) % 2 ** 32}`));
         assert.deepEqual((await asksOf(port)).map((one) => one.id), [open, id]);
         if (round % 5 === 1) control.abort();
-        const story = { id, attempts: [await attempt(send, id, 'ana', { pick: round })], got: await outcomeOf(question) };
+        const attempts = [await attempt(send, id, 'ana', { pick: round })];
+        const story = { id, attempts, got: await outcomeOf(question) };
         assert.equal(checkStory(story), round % 5 !== 1);
         stories.push(story);
         const { commands } = (await ask(port, INFO)).body;
@@ -450,7 +452,8 @@ describe('Threads that die', LIMIT, () => {
       while (attempts.at(-1)?.reply == null) { // the thread may be down
         const connections = [new Connection(port), new Connection(port)];
         attempts.push(...await Promise.all(connections.map((one, index) => {
-          return attempt(overConnection(one), id, `client ${attempts.length + index}`, { pick: attempts.length + index });
+          const pick = attempts.length + index;
+          return attempt(overConnection(one), id, `client ${pick}`, { pick });
         })));
         for (const { socket } of connections) socket.destroy();
         if (attempts.at(-1)?.reply == null) await sleep(20);
@@ -540,7 +543,9 @@ describe('A host that is busy', LIMIT, () => {
       assert.equal(await host.hear(), 'busy');
       const asks = await asksOf(port);
       assert.equal(asks.length, 16);
-      for (const { id } of asks) assert.equal((await answer(port, id, { pick: picks.push(picks.length) })).statusCode, 200);
+      for (const { id } of asks) {
+        assert.equal((await answer(port, id, { pick: picks.push(picks.length) })).statusCode, 200);
+      }
       host.release();
     }
     await host.ends(...picks.map((_, index) => index + 1));
@@ -571,7 +576,8 @@ describe('A host that is busy', LIMIT, () => {
     host.release();
     await host.ends();
     const lines = readLog(path).filter(({ event }) => event === 'answer');
-    assert.deepEqual(lines.map(({ id, seconds }) => [id, seconds]), commands.map((entry: any) => [entry.id, entry.seconds]));
+    const secondsOf = (entries: any[]): unknown[] => entries.map(({ id, seconds }) => [id, seconds]);
+    assert.deepEqual(secondsOf(lines), secondsOf(commands));
   });
 
   it('that has accepted a pause meanwhile gets no answer but the pause', async (t) => {
@@ -609,7 +615,8 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
     ['a question whose rejection is the cause of another', async (control) => {
       await never(control).catch((cause) => { throw new Error('the work has ended', { cause }); });
     }, [PAUSE, SHUTDOWN, SAVE]],
-    ['timers/promises, which make the reason a cause', ({ signal }) => sleep(3e5, undefined, { signal }), [PAUSE, SHUTDOWN]],
+    ['timers/promises, which make the reason a cause', ({ signal }) => sleep(3e5, undefined, { signal }),
+      [PAUSE, SHUTDOWN]],
     ['fetch()', ({ signal }, silence) => fetch(silence, { signal }), [PAUSE, SHUTDOWN]],
     ['signal.throwIfAborted()', async ({ signal }) => {
       while (!signal.aborted) await sleep(5);
@@ -670,7 +677,9 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
     }],
     ['a question that expires', 'TimeoutError', (control) => control.ask('Late?', { timeout: 1 })],
     ['a wrong question', 'RangeError', (control) => control.ask('')],
-    ['an AbortError that imitates', 'AbortError', () => { throw new DOMException('Interrupted by pause', 'AbortError'); }],
+    ['an AbortError that imitates', 'AbortError', () => {
+      throw new DOMException('Interrupted by pause', 'AbortError');
+    }],
   ];
   for (const [what, name, step] of OTHERS) {
     it(`that fails with ${what} ends the launch`, async (t) => {
@@ -729,7 +738,7 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
     assert.deepEqual(approved, [false]);
   });
 
-  it('lives while a question is open, needs not handle it, and leaves nothing that keeps the process alive', async (t) => {
+  it('lives while a question is open, need not handle it, and leaves nothing that keeps a process alive', async (t) => {
     const path = join(makeFolder(t), 'log.jsonl');
     const host = runHost(t, `
       process.on('unhandledRejection', (error) => say('unhandled: ' + error));
@@ -764,7 +773,8 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
 describe('A wrong answer', { ...LIMIT, concurrency: true }, () => {
   const NAMES = ['constructor', 'toString', 'hasOwnProperty', 'valueOf'];
   const parameters = {
-    on: { type: 'boolean' }, count: { type: 'integer', minimum: -2, maximum: 3 }, rate: { type: 'number', default: 0.5 },
+    on: { type: 'boolean' }, count: { type: 'integer', minimum: -2, maximum: 3 },
+    rate: { type: 'number', default: 0.5 },
     text: { type: 'string', maxLength: 3, default: '' }, file: { type: 'string', enum: ['a', 'b'], default: 'a' },
   } as const;
   const RIGHT = { on: true, count: 3 };
@@ -859,7 +869,8 @@ describe('A wrong answer', { ...LIMIT, concurrency: true }, () => {
     server.ask('Two?').catch(() => {});
     const [one, two] = (await asksOf(port)).map(({ id }) => id);
     for (const [id, name] of [
-      ['', 'without an id'], ['q1', 'q1'], [`${one}0`, `${one}0`], [`${one} `, `${one} `], ['constructor', 'constructor'],
+      ['', 'without an id'], ['q1', 'q1'], [`${one}0`, `${one}0`], [`${one} `, `${one} `],
+      ['constructor', 'constructor'],
       [String(one).toUpperCase(), String(one).toUpperCase()], ['a\u0007b', 'ab'], ['x'.repeat(300), 'x'.repeat(200)],
     ] as const) {
       const reply = await answer(port, id, { approved: true });
@@ -891,7 +902,8 @@ describe('A wrong question', { ...LIMIT, concurrency: true }, () => {
       ['the name of a parameter', (json) => withParameters(JSON.parse(json)), [], ['{"__proto__":{"type":"boolean"}}']],
       ['a', (more) => withParameters({ a: { type: 'integer', ...more } }), [{ maxLength: 1 }, { form: 1 }],
         [{ minimum: 2, maximum: 1 }, { default: 1.5 }, { enum: ['a'] }, { enum: [] }, { minimum: 1, default: 0 }]],
-      ['', (description) => withParameters({ a: { type: 'string', description } }), [], ['x'.repeat(4096), 'x'.repeat(9e3)]],
+      ['', (description) => withParameters({ a: { type: 'string', description } }), [],
+        ['x'.repeat(4096), 'x'.repeat(9e3)]],
     ];
     for (const [name, call, typeErrors, rangeErrors = []] of rows) {
       for (const [values, errorClass] of [[typeErrors, TypeError], [rangeErrors, RangeError]] as const) {
@@ -910,7 +922,8 @@ describe('A wrong question', { ...LIMIT, concurrency: true }, () => {
   it('is none if it is just within the limits; the message is one line without control characters', async (t) => {
     const { server, port, path } = await start(t);
     const texts: [message: string, shown?: string][] = [
-      ['x'.repeat(1000)], ['😀'.repeat(1000)], ['a'], [' a\r\n\r\nb\u2028c\t ', 'a b c'], ['\x1b]0;title\x07', ']0;title'],
+      ['x'.repeat(1000)], ['😀'.repeat(1000)], ['a'], [' a\r\n\r\nb\u2028c\t ', 'a b c'],
+      ['\x1b]0;title\x07', ']0;title'],
       ['a\ud800b\udc00', 'a\ufffdb\ufffd'], ['\u202ea'], ['__proto__'], ['"\\'], ['null'],
     ];
     for (const [message, shown = message] of texts) {

@@ -146,7 +146,8 @@ describe('control-console with a pipe and questions', LIMIT, () => {
     const { server, port } = started;
     const asked = server.ask('Delete 3 branches?');
     const input = 'answer maybe\nanswer approved=true\nanswer yes\nanswer zzz-q9 yes\n';
-    const { code, stdout, stderr } = await runProgram(t, 'console', ['--port', `${port}`], input, { CONTROL_BY: 'ana' });
+    const args = ['--port', `${port}`];
+    const { code, stdout, stderr } = await runProgram(t, 'console', args, input, { CONTROL_BY: 'ana' });
     const { arguments: given, by } = await asked;
     assert.deepEqual([given, by], [{ approved: true }, 'ana']);
     assert.deepEqual([code, stdout], [1, 'approved=true (Delete 3 branches?)\n']);
