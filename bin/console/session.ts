@@ -127,8 +127,7 @@ export class Session {
     if (!info.ok && !lacksInfo(info)) return fail(`answer not sent: ${info.error}`);
     const open = info.ok ? asksIn(info.body) : null;
     if (open === null) return fail(describeLack(info.body));
-    const [only = { id: '' }, other] = open;
-    const { id } = isNamed ? { id: `${words[0]}` } : this.#prompt?.meant ?? (other === undefined ? only : { id: '' });
+    const id = isNamed ? `${words[0]}` : this.#prompt?.meant ?? idOfOnly(open);
     if (id === '') return fail(open.length > 0 ? `the id must be given: ${describeOpen(open)}` : 'no question is open');
     const question = open.find((one) => one.id === id);
     try {
@@ -211,6 +210,11 @@ export class Session {
   }
 }
 
+/** Empty unless exactly one question is open. */
+function idOfOnly([question, other]: readonly Question[]): string {
+  return question === undefined || other !== undefined ? '' : question.id;
+}
+
 function isDefault({ target }: PrintableClient): boolean {
   return target === `${DEFAULT_HOST}:${DEFAULT_PORT}`;
 }
@@ -242,6 +246,8 @@ const CHANGES: ReadonlyMap<string, string> = new Map([
 
 /** The prompt: the address unless it is the default, and the current status. Prints changes by others above it. */
 class Prompt {
+  /** The question that an answer without an id is for: the only one when the line was begun. Otherwise empty. */
+  meant: string = '';
   readonly #client: PrintableClient;
   readonly #lines: Lines;
   readonly #sent: ReadonlySet<unknown>;
@@ -250,7 +256,6 @@ class Prompt {
   #info: Body = {}; // the latest one
   #known = ''; // the latest announced status, and since when it holds
   #asks: readonly Question[] = []; // the open ones that are announced
-  #meant: Pick<Question, 'id'> = { id: '' };
   #readAt = 0; // when the latest line was read
   #isReading = false;
   #heardAt = performance.now();
@@ -281,11 +286,6 @@ class Prompt {
 
   close(): void {
     this.#end.abort();
-  }
-
-  /** The question that an answer without an id is for: the only one when the line was begun. Without one, no id. */
-  get meant(): Pick<Question, 'id'> {
-    return this.#meant;
   }
 
   async #follow(): Promise<void> {
@@ -336,8 +336,7 @@ class Prompt {
       else print(`\n${text}`); // the line may be open
     }
     this.#asks = asks;
-    const [only = { id: '' }, other] = asks;
-    if (!this.#lines.isTyping) this.#meant = other === undefined ? only : { id: '' };
+    if (!this.#lines.isTyping) this.meant = idOfOnly(asks);
   }
 
   #update(status: string): void {

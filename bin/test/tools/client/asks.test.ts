@@ -332,9 +332,10 @@ describe('A question in words', LIMIT, () => {
     ];
     for (const [fields, question] of rows) assert.equal(describeQuestion(questionOf(fields)), question);
     const expiresAt = new Date(Date.now() + 750_500).toISOString();
-    assert.equal(describeTimes(questionOf({ expiresAt })), 'asked 3 min ago, expires in 12 min');
-    assert.equal(describeTimes(questionOf({ expiresAt: '2026-01-01T00:00:00Z' })), 'asked 3 min ago, expires in 0 s');
-    assert.equal(describeTimes(questionOf({ at: 'x', expiresAt: null })), '');
+    assert.equal(describeTimes(questionOf({ expiresAt })), 'k3f-q2, asked 3 min ago, expires in 12 min');
+    const expired = questionOf({ expiresAt: '2026-01-01T00:00:00Z' });
+    assert.equal(describeTimes(expired), 'k3f-q2, asked 3 min ago, expires in 0 s');
+    assert.equal(describeTimes(questionOf({ at: 'x', expiresAt: null })), 'k3f-q2');
   });
 
   it('is part of the status and the info, and its end has the time of the answer', () => {
