@@ -57,10 +57,14 @@ export class Row {
     return this.#questions.length > 0;
   }
 
-  /** How long it has had its status, or its oldest question has been open. Empty if unknown. */
-  get age(): string {
+  /** How long its oldest question has been open. Empty if unknown, or if there is none. */
+  get askAge(): string {
     const [question] = this.#questions;
-    if (question !== undefined) return ageOf(question);
+    return question === undefined ? '' : ageOf(question);
+  }
+
+  /** How long it has had its status. Empty if unknown. */
+  get age(): string {
     const { since, unansweredSince } = this.system;
     const start = unansweredSince ?? since;
     return start === null ? '' : describeDuration(Math.max(0, Date.now() - start) / 1000);

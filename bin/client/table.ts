@@ -61,7 +61,7 @@ const COLUMNS: readonly (readonly [title: string, share: number, textOf: (row: R
   ['NAME', 0.35, ({ name, target: { title } }, isUnique) => isUnique ? name : excerpt(title)],
   ['PROCESS', 0.2, ({ pid }) => pid],
   ['STATUS', 0.45, ({ story }) => story],
-  ['SINCE', 0.2, ({ age }) => age],
+  ['SINCE', 0.2, ({ asks, askAge, age }) => asks ? askAge : age],
   ['DETAIL', 1, ({ detail }) => detail],
 ];
 const [STATUS, DETAIL] = [2, 4];

@@ -57,7 +57,7 @@ export class Session {
     while (!this.#hasEnded) {
       const line = await (this.#prompt === null ? this.#lines.next('') : this.#prompt.next());
       if (line === null) break;
-      if (!(await this.#execute(line.trim()))) allSucceeded = false;
+      if (!(await this.#execute(line.trim()).catch(failUsage))) allSucceeded = false;
     }
     this.#prompt?.close();
     return allSucceeded;
@@ -112,12 +112,7 @@ export class Session {
     const accepts = acceptedIn(info);
     const declaration = accepts.get(name);
     if (declaration === undefined) return failUnknown(name, accepts.keys());
-    try {
-      return await this.#follow(name, { arguments: readArguments(parseArguments(words), declaration) });
-    } catch (error) {
-      if (error instanceof UsageError) return fail(error.message);
-      throw error;
-    }
+    return this.#follow(name, { arguments: readArguments(parseArguments(words), declaration) });
   }
 
   /** Answers the question that is named, or that was the only one when the line was begun. */
@@ -130,19 +125,14 @@ export class Session {
     const id = isNamed ? `${words[0]}` : this.#prompt?.meant ?? idOfOnly(open);
     if (id === '') return fail(open.length > 0 ? `the id must be given: ${describeOpen(open)}` : 'no question is open');
     const question = open.find((one) => one.id === id);
-    try {
-      const given = question === undefined ? {} : readAnswer(question, isNamed ? words.slice(1) : words);
-      this.#sent.add(id);
-      const reply = await this.#patiently((signal) => {
-        return this.#client.request('answer', { id, arguments: given, by: BY, signal });
-      });
-      if (reply.ok) return print(describeGiven(question ?? { message: '' }, given));
-      this.#sent.delete(id);
-      return fail(reply.error); // also how a question has ended in the meantime
-    } catch (error) {
-      if (error instanceof UsageError) return fail(error.message);
-      throw error;
-    }
+    const given = question === undefined ? {} : readAnswer(question, isNamed ? words.slice(1) : words);
+    this.#sent.add(id);
+    const reply = await this.#patiently((signal) => {
+      return this.#client.request('answer', { id, arguments: given, by: BY, signal });
+    });
+    if (reply.ok) return print(describeGiven(question ?? { message: '' }, given));
+    this.#sent.delete(id);
+    return fail(reply.error); // also how a question has ended in the meantime
   }
 
   async #status(): Promise<boolean> {
@@ -228,6 +218,11 @@ function print(text: string): true {
 function failUnknown(word: string, declared: Iterable<string> = []): false {
   const hint = suggest(word, [...COMMANDS.flatMap(wordsOf), ...declared]);
   return fail(`unknown command '${word}'${hint}; type help for a list of commands`);
+}
+
+function failUsage(error: unknown): false {
+  if (!(error instanceof UsageError)) throw error;
+  return fail(error.message);
 }
 
 function fail(message: string): false {
