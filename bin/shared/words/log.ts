@@ -32,8 +32,7 @@ const PASSING = ['pausing', 'resuming']; // statuses that lead to another one
 const NOBODY = 'somebody'; // what servers call a sender without a name
 const NOISE_MS = 50; // between the times of an entry, which come from two clocks
 const MAX_GIVEN = 200; // characters of arguments
-const MAX_KNOWN = 1000; // outcomes that may be repeated
-const MAX_ASKS = 100; // open questions
+const MAX_KNOWN = 1000; // outcomes and questions that may be repeated
 
 /** Returns the entry in a line of a log; null if it is none. */
 export function parseEntry(text: string): Body | null {
@@ -75,8 +74,7 @@ export class Story {
   lastTime: number = 0;
   readonly #isFolded: boolean;
   readonly #pending: Map<string, Body> = new Map(); // commands without an outcome, by id
-  readonly #known: Set<string> = new Set(); // the ids of the latest outcomes
-  readonly #asks: Map<string, Line> = new Map(); // open questions, by id
+  readonly #known: Set<string> = new Set(); // the ids of the latest outcomes, and of questions after `ask `
   readonly #folds: Map<string, Line> = new Map(); // since the latest line that is neither an outcome nor a question
   #hasServer = false; // it has started, and not ended
   #hasProgram = false; // the same for a program under control-run
@@ -93,11 +91,6 @@ export class Story {
   /** Whether the log has no end of the system yet. */
   get isOpen(): boolean {
     return this.#hasServer || this.#hasProgram;
-  }
-
-  /** The open questions. */
-  get asks(): Line[] {
-    return [...this.#asks.values()];
   }
 
   /** Begins a new line for the next outcome, although it may equal the latest one. */
@@ -117,7 +110,10 @@ export class Story {
       case 'status': lines.push(...this.#noteStatus(entry, time)); break;
       case 'command': this.#noteCommand(entry); break;
       case 'ask': lines.push(...this.#noteAsk(entry, time)); break;
-      case 'answer': lines.push(...this.#noteAnswer(entry, time)); break;
+      case 'answer':
+        if (entry['state'] === 'done') this.#folds.clear(); // each answer is a decision
+        lines.push(...this.#noteOutcome(entry, time));
+        break;
       case 'outcome': lines.push(...this.#noteOutcome(entry, time)); break;
       case 'thread':
         this.#mayRepeat = true;
@@ -144,7 +140,6 @@ export class Story {
     const why = isHere ? 'killed, or the machine stopped' : 'killed, the machine stopped, or it runs on another one';
     const text = `the log ends here: ${why}`;
     const held = this.#held === null ? [] : this.#show(this.#held);
-    this.#asks.clear();
     const lines = [...held, ...this.#abandon(this.lastTime), this.#line(this.lastTime, text, { event: 'end' })];
     [this.#hasServer, this.#hasProgram] = [false, false];
     return lines;
@@ -191,7 +186,6 @@ export class Story {
     const how = textOf(entry, 'ended');
     const isOfServer = how === '' || !Number.isInteger(entry['exitCode']); // without one, control-run itself is gone
     const lines = isOfServer ? this.#abandon(time) : [];
-    if (isOfServer) this.#asks.clear();
     if (how !== '' || !this.#hasProgram) lines.push(this.#line(time, how || 'ended', entry));
     if (isOfServer) this.#hasServer = false;
     if (how !== '') this.#hasProgram = false;
@@ -205,17 +199,9 @@ export class Story {
 
   #noteAsk(entry: Body, time: number): Line[] {
     const id = excerptOf(entry['id']);
-    if (this.#asks.has(id) || this.#known.has(id)) return []; // it is repeated
     const text = `asks: ${messageIn(entry)}`;
-    if (this.#asks.size >= MAX_ASKS) this.#asks.clear();
-    this.#asks.set(id, { time, text, status: '', entry });
-    return this.#fold(text, { time, text, status: '', entry });
-  }
-
-  #noteAnswer(entry: Body, time: number): Line[] {
-    this.#asks.delete(excerptOf(entry['id']));
-    if (entry['state'] === 'done') this.#folds.clear(); // each answer is a decision
-    return this.#noteOutcome(entry, time);
+    const isRepeated = this.#known.has(id) || !this.#isNew(`ask ${id}`);
+    return isRepeated ? [] : this.#fold(text, { time, text, status: '', entry });
   }
 
   /** Whether the latest status tells all about a pause: who, why, and that it is done. */
@@ -234,20 +220,25 @@ export class Story {
       this.#held = null;
       return [];
     }
+    if ((id !== '' && !this.#isNew(id)) || this.#isTold(entry)) return [];
     const text = describeCommand(entry);
-    const isRepeated = id !== '' && this.#known.has(id);
-    if (isRepeated || this.#isTold(entry)) return [];
     const texts = ['command', 'message', 'by', 'reason', 'state'].map((name) => excerptOf(entry[name]));
+    return this.#fold([...texts, excerptOfJson(entry['arguments'])].join('\n'), { time, text, status: '', entry });
+  }
+
+  /** Remembers an id. Returns false if it is known already: a new thread repeats what may be lost. */
+  #isNew(id: string): boolean {
+    if (this.#known.has(id)) return false;
     this.#known.add(id);
     if (this.#known.size > MAX_KNOWN) this.#known.delete(this.#known.values().next().value as string);
-    return this.#fold([...texts, excerptOfJson(entry['arguments'])].join('\n'), { time, text, status: '', entry });
+    return true;
   }
 
   /** Returns the line unless it becomes part of an earlier one, which then changes. */
   #fold(key: string, line: Line): Line[] {
-    const folded = this.#isFolded ? this.#folds.get(key) : undefined;
+    const folded = this.#folds.get(key);
     if (folded === undefined) {
-      this.#folds.set(key, line);
+      if (this.#isFolded) this.#folds.set(key, line);
       return [line];
     }
     const { count, firstTime } = folded.fold ?? { count: 1, firstTime: folded.time };

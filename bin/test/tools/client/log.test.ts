@@ -526,24 +526,6 @@ describe('control-client log', SUITE, () => {
     ]);
   });
 
-  it('begins with the questions that were open at --since', async (t) => {
-    const { write } = openState(t);
-    const live = { pid: process.pid };
-    const entries = [START, ACTIVE_AT_START, ...asks('02:00', 'q1', 'A?'), ...asks('02:01', 'q2', 'B?'),
-      ...answer('02:02', 'q2', 'B?', { by: 'ana' }), ...save('04:00', 'cron'), ...asks('05:00', 'q3', 'C?')];
-    write('train', entries.map((one) => ({ ...one, ...live })));
-    const title = `train-${process.pid}`;
-    await prints(['--since', '2026-11-23T03:00'], [
-      `2026-11-23 01:00:00  ${title}  active`, `2026-11-23 02:00:00  ${title}  asks: A?`,
-      `2026-11-23 04:00:00  ${title}  save-state by cron done in 0.01 s: a.json`,
-      `2026-11-23 05:00:00  ${title}  asks: C?`,
-    ]);
-    await prints(['--since', '2026-11-23T06:00'], [
-      `2026-11-23 01:00:00  ${title}  active`, `2026-11-23 02:00:00  ${title}  asks: A?`,
-      `2026-11-23 05:00:00  ${title}  asks: C?`,
-    ]);
-  });
-
   it('counts equal outcomes from --since on', async (t) => {
     const { write } = openState(t);
     const saves = ['01:00', '02:00', '04:00', '05:00'].flatMap((clock) => save(clock, 'cron'));
