@@ -84,7 +84,6 @@ const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStat
 const STATUSES: readonly SystemStatus[] = [ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN]; // of a server
 const STATUS_NAMES: readonly string[] = STATUSES.map((status) => status.statusName);
 const COMMANDS = ['pause', 'resume', 'shutdown', 'save-state'] as const; // shared memory holds indexes
-const RESERVED: readonly string[] = [...COMMANDS, 'status', 'info', 'answer']; // no names for own commands
 const COMMAND_NAME = /^[a-z][a-z0-9-]{0,31}$/;
 
 /** A command to the host. One for the current status, such as `pause` while paused, should be a no-op. */
@@ -124,7 +123,7 @@ export interface CommandRequest<Name extends string = never> {
 /** Options of `ask()`. */
 export interface AskOptions<Types = Record<string, keyof ValueTypes>> {
   /** What an answer consists of. Default: `{ approved: { type: 'boolean' } }`, a yes or no. */
-  parameters?: { readonly [Name in keyof Types]: Parameter & { readonly type: Types[Name] } } | undefined;
+  parameters?: ParametersOf<Types> | undefined;
   /** Milliseconds after which the question has expired. Default: none. */ timeout?: number | undefined;
   /** Withdraws the question: the promise rejects with its reason. */ signal?: AbortSignal | undefined;
 }
@@ -133,9 +132,9 @@ export interface AskOptions<Types = Record<string, keyof ValueTypes>> {
 export interface Answer<Types = Record<string, keyof ValueTypes>> extends Pick<CommandRequest, 'by' | 'reason'> {
   arguments: Values<Types>;
 }
+type ParametersOf<Types> = { readonly [Name in keyof Types]: Parameter & { readonly type: Types[Name] } };
 type ValueTypes = { boolean: boolean; integer: number; number: number; string: string };
-type ValueOf<Type> = Type extends keyof ValueTypes ? ValueTypes[Type] : never;
-type Values<Types> = { [Name in keyof Types as Name]: ValueOf<Types[Name]> };
+type Values<Types> = { [Name in keyof Types as Name]: ValueTypes[Types[Name] & keyof ValueTypes] };
 
 /** What a command threw, or its value: JSON of up to 4 KiB, else omitted. A string is truncated to 1000 characters. */
 export interface CommandOutcome {
@@ -179,7 +178,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
   const [codeAt, stateAt, lengthAt, resultLengthAt, numberAt, expiresAt, loggedAt] = [0, 1, 2, 3, 4, 5, 14];
   const [atAt, takenAt, startAt, endAt, wordsPerRecord] = [3, 4, 5, 6, 16]; // of two words; two by the clock
-  const states = ['none', 'open', 'value', 'error', 'valueOmitted', 'expired', 'withdrawn']; // the last two: questions
+  const states = ['none', 'open', 'value', 'error', 'valueOmitted', 'answer', 'expired', 'withdrawn'];
   const open = 1;
   const words = new Int32Array(memory);
   const times = new Float64Array(memory);
@@ -253,7 +252,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       const text = texts.toString('utf8', room, room + (words[record + lengthAt] as number));
       const end = room + textBytes + (words[record + resultLengthAt] as number);
       const result = kind === 'open' ? '' : texts.toString('utf8', room + textBytes, end);
-      const [by, reason, name, json] = text.split('\n');
+      const [by, reason, name, json] = (kind === 'answer' ? result : text).split('\n');
       const number = words[record + numberAt] as number;
       const [started, ended] = [times[record / 2 + startAt] as number, times[record / 2 + endAt] as number];
       return {
@@ -264,26 +263,26 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
         at: times[record / 2 + atAt] as number,
         started, ended, // by the clock that cannot be set
         seconds: kind === 'open' ? undefined : Math.max(0, Math.round(ended - started)) / 1000,
-        isTaken: ((journal.tail() - index) | 0) > 0,
+        isTaken: kind !== 'open' || ((journal.tail() - index) | 0) > 0,
         takenAt: times[record / 2 + takenAt] as number, // after isTaken
         isComplete: kind !== 'open',
-        text, by: by || undefined, reason: reason || undefined, name, json, // the latter two of an own command
+        text, by: by || undefined, reason: reason || undefined, name, json, // the latter two: own commands, answers
         error: kind === 'error' ? result : kind === 'expired' || kind === 'withdrawn' ? kind : undefined,
         value: kind === 'value' && result !== '' ? result : undefined, // JSON
         valueOmitted: kind === 'valueOmitted' ? result : undefined,
       };
     },
 
-    // For questions, which keep their slots while they are open:
-
-    /** Passes over a slot. */
+    /** Passes over the slot of an open question. */
     skip(): void { Atomics.add(words, headAt, 1); },
     /** Notes what the log has of a record. */
     setLogged({ index, word }: { index: number; word: number }): void { words[journal.find(index) + loggedAt] = word; },
     wordOf(slot: number): number { return Atomics.load(words, journal.find(slot) + stateAt); },
-    /** Returns the records of all slots. */
-    all() {
-      return Array.from({ length: slots }, (_, slot) => slot).filter(journal.wordOf).map((slot) => {
+    /** Returns the records of all slots, or of those whose present state is not in the log. */
+    all(isForLog: boolean = false) {
+      return Array.from({ length: slots }, (_, slot) => slot).filter((slot) => {
+        return journal.wordOf(slot) !== (isForLog ? words[journal.find(slot) + loggedAt] : 0);
+      }).map((slot) => {
         let record = journal.read(slot);
         while (record.word !== journal.wordOf(slot)) record = journal.read(slot);
         return record;
@@ -292,7 +291,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     expire(): void {
       for (let slot = 0; slot < slots; slot += 1) {
         const number = journal.numberOf(slot); // first
-        if (!journal.isComplete(slot) && journal.expiredAfter(slot) > 0) journal.complete(slot, 'expired', '', number);
+        if (journal.expiredAfter(slot) > 0) journal.complete(slot, 'expired', '', number);
       }
     },
 
@@ -308,12 +307,10 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
   return journal;
 }
 
-type Outcome = 'value' | 'error' | 'valueOmitted' | 'expired' | 'withdrawn';
+type Outcome = 'value' | 'error' | 'valueOmitted' | 'answer' | 'expired' | 'withdrawn'; // the latter three: questions
 type Journal = ReturnType<typeof openJournal>;
 type JournalRecord = ReturnType<Journal['read']>;
-type Question = JournalRecord & AskedText;
-type Infos = { askInfo(one: Question): AskInfo; commandInfo(record: JournalRecord): CommandInfo };
-type AskedText = { message: string; parameters: Parameters; timeout?: number | undefined };
+type Question = JournalRecord & { ask: AskInfo };
 type JournalMemory = ReturnType<typeof allocateJournal>;
 type Journals = [Journal, Journal, Journal, Journal, Journal, Journal, Journal]; // in the above order
 
@@ -393,7 +390,7 @@ function linkToHost(
   const maxListed = 16;
   const skew = readOffset() - data.clockOffset; // right unless the clock was set while this thread started
   const journals = data.journals.map((journal) => open(journal, skew)) as Journals;
-  const [commands, own, posted, statuses, questions, details, declarations] = journals;
+  const [commands, own, , statuses, questions, details, declarations] = journals;
   const clockStart = performance.now() - 250 * Atomics.load(memory, cells.CLOCK); // continues that of a dead thread
   let waiting: Connection[] = [];
   let isWatching = false; // the next change of NEWS leads to settle()
@@ -423,28 +420,21 @@ function linkToHost(
       if (Atomics.load(memory, cells.SLEEPERS) > 0) link.wakeHost();
     },
 
-    /** Returns the questions that are still there, as commands. */
-    questions(): Question[] {
-      return questions.all().map((record) => {
-        const [by, reason, json] = record.value?.split('\n') ?? [];
-        const answer = { json, by: by || undefined, reason: reason || undefined, isTaken: true, value: undefined };
-        return Object.assign(record, JSON.parse(record.json as string), answer);
+    /** Returns the questions that are still there, oldest first, or those whose present state is not in the log. */
+    questions(isForLog: boolean = false): Question[] {
+      return questions.all(isForLog).map((record) => {
+        const ask: AskInfo = Object.assign({ id: record.id }, JSON.parse(record.text.split('\n').pop() as string));
+        return Object.assign(record, { ask });
       }).sort((one, other) => (one.number - other.number) | 0);
     },
-
     /** Answers a question, unless it has ended. */
-    answer({ index, number }: Question, text: string): boolean {
-      const isOpen = questions.complete(index, 'value', text, number);
-      if (isOpen) link.log?.write();
-      return isOpen;
-    },
+    answer(one: Question, text: string): boolean { return questions.complete(one.index, 'answer', text, one.number); },
 
-    /** Returns the command that waits and is about to withdraw the questions. An answer may still precede a save. */
+    /** Returns the command that waits and is about to withdraw the questions: one of the host does so at once. */
     waitingStop(): string | undefined {
-      const stops = statusNames[link.statusIndex()] === 'active' ? ['pause', 'shutdown'] : ['shutdown'];
-      return [posted, commands].flatMap((lane) => {
-        return lane.latest(lane.waiting()).filter(({ index }) => lane.expiredAfter(index) === 0);
-      }).map(({ code }) => commandNames[code] as string).find((command) => stops.includes(command));
+      const stops = statusNames[link.statusIndex()] === 'active' ? ['pause', 'shutdown'] : ['shutdown']; // not a save
+      const waiting = commands.latest(commands.waiting()).filter(({ index }) => commands.expiredAfter(index) === 0);
+      return waiting.map(({ code }) => commandNames[code] as string).find((command) => stops.includes(command));
     },
 
     isComplete({ lane, awaited }: Connection): boolean { return lane.isComplete(awaited); },
@@ -539,11 +529,8 @@ function linkToHost(
       const records: (JournalRecord | Question)[] = journals.slice(0, 3).flatMap((journal) => {
         return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from what runs on
       }).sort((one, other) => (one.number - other.number) | 0);
-      const ends = asked.filter((one) => one.isComplete).sort((one, other) => one.ended - other.ended);
-      for (const one of ends) { // among them by their time
-        const next = records.findIndex(({ started }) => started > one.ended);
-        records.splice(next === -1 ? records.length : next, 0, one);
-      }
+      const ended = asked.filter((one) => one.isComplete).sort((one, other) => one.ended - other.ended);
+      for (const one of ended) records.splice(records.filter(({ started }) => started <= one.ended).length, 0, one);
       const blocking = [records.find((one) => one.isTaken && !one.isComplete), records.find((one) => !one.isTaken)];
       const listed = records.filter((one, index) => blocking.includes(one) || index >= records.length - maxListed);
       return Object.assign({}, data.about, {
@@ -553,24 +540,20 @@ function linkToHost(
         heardAt: new Date(Date.now() - 250 * link.age()).toISOString(),
         detail: JSON.parse(details.latest(1)[0]?.text ?? 'null'),
         accepts: link.accepts(),
-        asks: asked.filter((one) => !one.isComplete).map(link.askInfo),
+        asks: asked.filter((one) => !one.isComplete).map(({ ask }) => ask),
         commands: listed.map(link.commandInfo),
         log: link.log === null ? undefined : { path: data.log, error: link.log.error },
       });
     },
-    askInfo({ id, message, parameters, at, timeout }: Question): AskInfo {
-      const expiresAt = timeout === undefined ? undefined : new Date(at + timeout).toISOString();
-      return { id, message, parameters, at: new Date(at).toISOString(), expiresAt };
-    },
-    commandInfo(record: JournalRecord & Partial<AskedText>): CommandInfo {
-      const { id, code, name = '', message, json, at, takenAt, seconds, isTaken, isComplete, error } = record;
-      const { value, valueOmitted } = record;
+    commandInfo(record: JournalRecord & { ask?: AskInfo }): CommandInfo {
+      const { id, code, name = '', json, at, takenAt, seconds, isTaken, isComplete, error, value, ask } = record;
       const state = !isTaken ? 'waiting' : !isComplete ? 'running' : error === undefined ? 'done' : 'failed';
       return {
-        id, command: commandNames[code] ?? name, message,
-        arguments: json && (message !== undefined || json.length <= 200) ? JSON.parse(json) : undefined,
+        id, command: commandNames[code] ?? name, message: ask?.message,
+        arguments: json && (ask !== undefined || json.length <= 200) ? JSON.parse(json) : undefined,
         at: new Date(at).toISOString(), takenAt: state === 'running' ? new Date(takenAt).toISOString() : undefined,
-        state, value: value && JSON.parse(value), valueOmitted, error, seconds, by: record.by, reason: record.reason,
+        state, value: value && JSON.parse(value), valueOmitted: record.valueOmitted, error, seconds,
+        by: record.by, reason: record.reason,
       };
     },
   };
@@ -582,12 +565,12 @@ function linkToHost(
 //
 // The log is a file with a JSON object per line. The thread appends batches of lines: before the host can take a
 // command, and every 250 ms. LOGGED counts what is in the file, so a new thread continues where a dead one has stopped:
-// it may repeat lines, but omits none. When the server closes, the host appends the rest.
+// it may repeat lines, but omits no command and no answer. When the server closes, the host appends the rest.
 
 function createLog(
   { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames }: ThreadData,
   [commands, own, posted, statuses, questions]: Journals, readOffset: () => number,
-  link: Infos & { questions(): Question[] }, report: Report,
+  link: { questions(isForLog: boolean): Question[]; commandInfo(record: JournalRecord): CommandInfo }, report: Report,
 ) {
   const fs = process.getBuiltinModule('node:fs');
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
@@ -626,9 +609,9 @@ function createLog(
           else news.push([kind === 'outcome' ? record.ended : record.started, log.fieldsOf(kind, record)]);
         }
       });
-      const asked = link.questions().filter((one) => one.logged !== one.word);
+      const asked = link.questions(true);
       for (const one of asked) {
-        const ask = Object.assign({ event: 'ask' }, link.askInfo(one));
+        const ask = Object.assign({ event: 'ask' }, one.ask);
         if (one.logged === 0 || one.logged >> 3 !== one.word >> 3) news.push([one.started, ask]);
         if (one.isComplete) news.push([Math.max(one.started, one.ended), log.fieldsOf('answer', one)]); // two clocks
       }
@@ -970,8 +953,10 @@ function serve(
         return server.send(connection, prepare(404, { error }));
       }
       if (method !== 'POST') return server.send(connection, postOnly);
-      if (declaration === undefined) server.enqueue(connection, code);
-      else server.enqueueDeclared(connection, name, declaration);
+      if (declaration === undefined) return server.enqueue(connection, code);
+      const json = server.readArguments(connection, name, declaration.parameters ?? {}, maxArguments);
+      if (typeof json !== 'string') server.send(connection, json);
+      else server.enqueue(connection, commandNames.length, json === '{}' ? [name] : [name, json]);
     },
 
     /** Returns the arguments as JSON, with the defaults, or an error response. */
@@ -1005,19 +990,15 @@ function serve(
       const answered = question.isComplete ? `${question.by ?? 'somebody'} has answered ${id}` : undefined;
       const error = end ?? answered ?? (stop && `a ${stop} waits`);
       if (error !== undefined) return server.send(connection, prepare(409, { error }));
-      const json = server.readArguments(connection, 'answer', question.parameters, 2048);
+      const json = server.readArguments(connection, 'answer', question.ask.parameters, 2048);
       if (typeof json !== 'string') return server.send(connection, json);
-      if (!link.answer(question, [by, reason, json].join('\n'))) return server.answer(connection); // it has just ended
+      const isAnswered = link.answer(question, [by, reason, 'answer', json].join('\n'));
+      if (!isAnswered) return server.answer(connection); // it has just ended
+      link.log?.write();
       server.send(connection, ok);
       link.wakeHost(); // after the response: it may exit
     },
 
-    /** Puts an own command on the queue, unless its arguments are wrong. */
-    enqueueDeclared(connection: Connection, name: string, { parameters = {} }: CommandDeclaration): void {
-      const json = server.readArguments(connection, name, parameters, maxArguments);
-      if (typeof json !== 'string') server.send(connection, json);
-      else server.enqueue(connection, commandNames.length, json === '{}' ? [name] : [name, json]);
-    },
     enqueue(connection: Connection, code: number, declared: readonly string[] = []): void {
       let text = '';
       let expires = 0;
@@ -1327,7 +1308,7 @@ export interface WebApiServerOptions<Name extends string = never> {
  */
 export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
   message?: string | undefined; // of a question
-  arguments?: Record<string, unknown> | undefined; // if their JSON has at most 200 characters
+  arguments?: Record<string, unknown> | undefined; // of an answer, or if their JSON has at most 200 characters
   at: string;
   takenAt?: string | undefined; // while it runs
   state: 'waiting' | 'running' | 'done' | 'failed';
@@ -1478,9 +1459,8 @@ export class WebApiServer<Name extends string = never> {
     this.#options = { ...options };
     this.#memory = this.#data.memory;
     this.#published = this.#data.first;
-    const journals = this.#data.journals.map((memory) => openJournal(memory, 0)) as Journals;
-    [this.#commands, this.#own, this.#posted, this.#statuses, this.#questions] = journals;
-    [, , , , , this.#details, this.#declarations] = journals;
+    [this.#commands, this.#own, this.#posted, this.#statuses, this.#questions, this.#details, this.#declarations] =
+      this.#data.journals.map((memory) => openJournal(memory, 0)) as Journals;
     this.#declarations.append(0, Date.now(), checkCommands(options.commands === undefined ? {} : options.commands));
   }
 
@@ -1646,29 +1626,30 @@ export class WebApiServer<Name extends string = never> {
   ask<const Types = { approved: 'boolean' }>(message: string, options: AskOptions<Types> = {}): Promise<Answer<Types>> {
     checkOptions('ask', options, ['parameters', 'timeout', 'signal']);
     const { parameters = { approved: { type: 'boolean' } }, timeout, signal } = options;
-    const text = `\n\nanswer\n${checkQuestion(message, parameters, timeout)}`;
-    const isSignal = signal === undefined || 'aborted' in Object(signal);
+    const at = Date.now();
+    const text = `\n\nanswer\n\n${checkQuestion(message, parameters, timeout, at)}`; // without arguments
+    const isSignal = signal === undefined || 'addEventListener' in Object(signal);
     if (!isSignal) throw new TypeError(`signal must be an AbortSignal, got ${inspect(signal)}`);
     if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
     const questions = this.#questions;
     while (!questions.isComplete(questions.head())) questions.skip();
-    for (const settle of this.#asked) settle(); // then, because the slot may have an answer
+    for (const settle of this.#asked) settle(); // then, because the question in this slot may just have ended
     if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
     const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
-    const index = questions.append(COMMANDS.length, Date.now(), text, number, timeout);
+    const index = questions.append(COMMANDS.length, at, text, number, timeout);
     const answer = new Promise<Answer<Types>>((resolve, reject) => {
       const settle = (end?: Outcome, reason?: unknown): void => {
         if (end !== undefined) questions.complete(index, end, '');
         if (!questions.isComplete(index)) return;
-        const { value, error } = questions.read(index);
+        const { json, by, reason: why, error } = questions.read(index);
         this.#asked.delete(settle);
         Atomics.sub(this.#memory, CELL.SLEEPERS, 1);
         clearTimeout(timer);
         signal?.removeEventListener('abort', abort);
         this.#wakeThread();
-        const [by, why, json = ''] = value?.split('\n') ?? [];
-        if (value !== undefined) resolve({ arguments: JSON.parse(json), by: by || undefined, reason: why || undefined });
-        else reject(error === 'expired' ? new DOMException(`expired: ${message}`, 'TimeoutError') : reason);
+        if (error === undefined) resolve({ arguments: JSON.parse(json as string), by, reason: why });
+        else if (error === 'expired') reject(new DOMException(`expired: ${message}`, 'TimeoutError'));
+        else reject(reason ?? new DOMException('The question was withdrawn', 'AbortError'));
       };
       const abort = (): void => settle('withdrawn', signal?.reason);
       const timer = timeout === undefined ? setInterval(settle, 2 ** 30) : setTimeout(settle, timeout, 'expired');
@@ -1684,11 +1665,7 @@ export class WebApiServer<Name extends string = never> {
   }
 
   /** Withdraws all open questions, as at the end of a step. Default reason: an AbortError. */
-  withdraw(reason?: unknown): void {
-    for (const settle of this.#asked) {
-      settle('withdrawn', reason ?? new DOMException('The question was withdrawn', 'AbortError'));
-    }
-  }
+  withdraw(reason?: unknown): void { for (const settle of this.#asked) settle('withdrawn', reason); }
 
   /** Completes the command taken last, and reports its outcome. A no-op if it is completed. */
   report(outcome: CommandOutcome = {}): void {
@@ -1834,8 +1811,8 @@ export class WebApiServer<Name extends string = never> {
     const command = COMMANDS[place.journal.codeOf(place.index)];
     const reason = new DOMException(`Interrupted by ${command}`, 'AbortError');
     interruptions.add(reason);
+    this.withdraw(reason); // first: a listener of the signal may take long
     if (command !== 'save-state') this.#interrupt?.abort(reason);
-    this.withdraw(reason);
   }
 
   #onCommand(): void {
@@ -2275,9 +2252,7 @@ function placeOf({ host, port, socketPath = '' }: Pick<ThreadData, 'host' | 'por
 //  shutdown from any status: shutting down ──▶ the last save ──▶ the end; paused, if the save fails
 
 /** An own command: `run()` is called between two steps, also while paused, and can end early as a step can. */
-export interface SystemCommand<Types> extends CommandDeclaration<{
-  readonly [Name in keyof Types]: Parameter & { readonly type: Types[Name] };
-}> {
+export interface SystemCommand<Types> extends CommandDeclaration<ParametersOf<Types>> {
   run(values: Values<Types>, request: CommandRequest<string>, control: Control): unknown;
 }
 
@@ -2303,8 +2278,8 @@ export interface System<Commands = Record<string, Record<string, keyof ValueType
 
 /**
  * Posts commands, which take effect after the step. A long step may end early if `hasCommands()`, or when `signal`
- * aborts. It may then fail with the signal's reason, or with an error that has it as its `cause`. Its questions end with
- * it, and a save withdraws them, too: see `WebApiServer.ask()`.
+ * aborts. It may then fail with the signal's reason, or with an error whose `cause` that is. Its questions end with it;
+ * a save that waits withdraws them, too.
  */
 export interface Control extends Pick<WebApiServer, 'hasCommands' | 'holds' | 'signal' | 'ask'> {
   pause(reason?: string): boolean;
@@ -2330,7 +2305,7 @@ export interface LaunchConfig
  * If a hook fails, `process.emitWarning()` reports it and the system continues. If the last save fails, a shutdown by
  * command is cancelled, and the system pauses, so that it can be shut down again; after a signal, or without a web API,
  * the promise rejects with the error of the save. If a step fails, it rejects with that error, and no state is saved,
- * unless the error is that of a command which interrupts the step: see `Control`.
+ * unless a command has interrupted the step: see `Control`.
  *
  * @throws {Error} If the web API cannot listen (see `WebApiServer.runInBackground()`). No step has run.
  */
@@ -2468,9 +2443,9 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
         try {
           const result = system.step(control);
           if (isPromise(result)) await result;
-        } catch (error) {
-          const isInterrupted = [error, Object(error).cause].some((one) => interruptions.has(Object(one)));
-          if (!isInterrupted || !server.hasWaiting()) throw error; // else the signal is an old one
+        } catch (error: any) {
+          const isInterruption = interruptions.has(error) || interruptions.has(error?.cause);
+          if (!isInterruption || !server.hasWaiting()) throw error; // a former command's: the step has an old signal
         }
       }
       server.withdraw(); // what the step or the command has left open
@@ -2558,7 +2533,7 @@ function checkToken(token: unknown): void {
 }
 
 /** Checks declarations of commands, and returns their JSON. */
-function checkCommands(commands: object, reserved: readonly string[] = RESERVED): string {
+function checkCommands(commands: object, reserved: string[] = [...COMMANDS, 'status', 'info', 'answer']): string {
   check('commands', commands, 'object', 'an object');
   const json = JSON.stringify(commands); // leaves functions out
   const description: Parameter = { type: 'string', default: '' };
@@ -2571,7 +2546,7 @@ function checkCommands(commands: object, reserved: readonly string[] = RESERVED)
     checkOptions(name, declaration, ['description', 'parameters']);
     const { parameters = {}, ...words } = declaration;
     validate(`${name}.`, words, { description });
-    check(`${name}.parameters`, parameters, 'object', 'an object', !Array.isArray(parameters));
+    check(`${name}.parameters`, parameters, 'object', 'an object');
     for (const [word, parameter] of Object.entries(parameters)) {
       const path = `${name}.${word}.`;
       const { default: preset, enum: choices = [], ...others } = Object(parameter) as Parameter;
@@ -2590,17 +2565,17 @@ function checkCommands(commands: object, reserved: readonly string[] = RESERVED)
   return json;
 }
 
-/** Checks a question, and returns its JSON. */
-function checkQuestion(text: string, parameters: object, timeout: number | undefined): string {
+/** Checks a question, and returns its `AskInfo` as JSON, without the id. */
+function checkQuestion(text: string, parameters: object, timeout: number | undefined, at: number): string {
   const message = typeof text === 'string' ? tidy(text.replace(/\s+/g, ' '), 1000).trim() : '';
   const isValid = message !== '' && Array.from(text).length <= 1000;
   check('message', text, 'string', 'a text of 1 to 1000 characters', isValid);
-  check('parameters', parameters, 'object', 'an object');
+  check('parameters', parameters, 'object', 'an object', !Array.isArray(parameters));
   if (timeout !== undefined) checkTimeout(timeout);
-  const json = JSON.stringify({ message, parameters, timeout });
-  checkInteger('the size of the question as JSON', Buffer.byteLength(json), 0, 4096);
+  checkInteger('the size of the question as JSON', Buffer.byteLength(JSON.stringify({ message, parameters })), 0, 4096);
   checkCommands({ answer: { parameters } }, []);
-  return json;
+  const expiresAt = timeout && new Date(at + timeout).toISOString();
+  return JSON.stringify({ message, parameters, at: new Date(at).toISOString(), expiresAt });
 }
 
 /** Rejects unknown options: a misspelt one would leave the default in force. */

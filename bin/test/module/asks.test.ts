@@ -379,6 +379,46 @@ describe('Questions', LIMIT, () => {
     await host.ends();
   });
 
+  it('get an answer that comes at any moment while the next one is asked', async (t) => {
+    const host = runHost(t, `
+      const server = await serve();
+      const { load } = Atomics;
+      for (let [round, isOver] = [0, false]; !isOver; round += 1) {
+        const old = server.ask('old');
+        for (let count = 0; count < 31; count += 1) { // then its slot is the next
+          server.ask('short', { signal: AbortSignal.abort() });
+        }
+        isOver = true;
+        let left = round;
+        Atomics.load = (words, at) => { // stands still at another load in each round
+          if (left === 0) {
+            isOver = false;
+            say('stands still');
+            halt();
+          }
+          left -= 1;
+          return load(words, at);
+        };
+        const next = server.ask('new');
+        Atomics.load = load;
+        if (!isOver) say([(await old).by, (await next).by]);
+      }
+      say('end');
+      await server.close();
+    `);
+    const port = await host.hear<number>();
+    let rounds = 0;
+    for (; await host.hear() === 'stands still'; rounds += 1) {
+      assert.equal((await answer(port, await idOf(port, 'old'), { approved: true }, { by: 'ana' })).statusCode, 200);
+      host.release();
+      await until(async () => (await asksOf(port))[0]?.message === 'new');
+      await answer(port, await idOf(port, 'new'), { approved: false }, { by: 'ben' });
+      assert.deepEqual(await host.hear(), ['ana', 'ben'], `round ${rounds}`);
+    }
+    assert.ok(rounds > 10, `${rounds} rounds`);
+    await host.ends();
+  });
+
   it('are asked before they are answered, also in the log and if the clocks of the threads differ', async (t) => {
     t.mock.timers.enable({ apis: ['Date'], now: Date.now() + 60_000 }); // the thread takes it for its own
     const { server, port, path, latest } = await start(t);
@@ -695,6 +735,20 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
       await assert.rejects(finished, { name });
     });
   }
+
+  it('that fails with the reason of a former command ends the launch: its signal is an old one', async (t) => {
+    let signal: AbortSignal | undefined;
+    const { address: { port }, finished } = await launchSystem(t, {
+      step: (control) => {
+        signal ??= control.signal;
+        return sleep(3e5, undefined, { signal });
+      },
+    });
+    const failure = assert.rejects(finished, { name: 'AbortError' });
+    await until(() => signal !== undefined);
+    for (const line of [PAUSE, 'POST /api/resume']) assert.equal((await ask(port, line, WAIT)).statusCode, 200);
+    await failure;
+  });
 
   for (const [what, options] of [
     ['', () => ({})], [', also with a signal of its own', () => ({ signal: new AbortController().signal })],
