@@ -328,7 +328,7 @@ class Prompt {
     for (const question of asks.filter((one) => !isOf(one, this.#asks))) {
       const text = paintStatus(`asks: ${describeQuestion(question, asks.length > 1)}`, 'asks');
       if (this.#isReading) this.#lines.print(text);
-      else print(`\n${text}`); // the line may be open
+      else print(`\n${text}, after Ctrl-C`); // the line may be open
     }
     this.#asks = asks;
     if (!this.#lines.isTyping) this.meant = idOfOnly(asks);

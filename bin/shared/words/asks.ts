@@ -2,7 +2,7 @@
 // be any program, so every field may have any type and text.
 
 import { UsageError } from '../line/options.ts';
-import { completionsOf, parametersIn, parseArguments, readArguments } from './accepts.ts';
+import { completionsOf, isArgument, parametersIn, parseArguments, readArguments } from './accepts.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
 import { describeDuration, secondsSince, timeIn } from './time.ts';
 import type { Body } from './time.ts';
@@ -136,9 +136,10 @@ export function describeLack({ version }: Body): string {
 export function readAnswer(question: Question, words: readonly string[]): object {
   const name = yesOrNo(question);
   const [word = '', other] = words;
-  const isShort = other === undefined && Object.hasOwn(SHORT, word);
-  if (isShort && name !== null) return { [name]: SHORT[word] };
-  if (isShort) throw new UsageError(`${question.id} takes ${takenBy(question) || 'no arguments'}, got ${word}`);
+  if (name !== null && other === undefined && Object.hasOwn(SHORT, word)) return { [name]: SHORT[word] };
+  const wrong = words.find((text) => !isArgument(text));
+  const taken = takenBy(question) || 'no arguments';
+  if (wrong !== undefined) throw new UsageError(`${question.id} takes ${taken}, got ${wrong}`);
   return readArguments(parseArguments(words), { description: '', parameters: question.parameters });
 }
 
