@@ -291,7 +291,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     expire(): void {
       for (let slot = 0; slot < slots; slot += 1) {
         const number = journal.numberOf(slot); // first
-        if (journal.expiredAfter(slot) > 0) journal.complete(slot, 'expired', '', number);
+        if (!journal.isComplete(slot) && journal.expiredAfter(slot) > 0) journal.complete(slot, 'expired', '', number);
       }
     },
 
@@ -1393,7 +1393,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
     idPrefix, journals: [
       ...['-', '-', '-i'].map((mark) => allocateJournal(maxQueueSize + 16, idPrefix + mark)),
       allocateJournal(128, '', 32_768), // statuses come in bursts, with 16 holds: at most 28 KiB
-      allocateJournal(32, `${idPrefix}-q`), // half of the slots is for questions that have ended
+      allocateJournal(128, `${idPrefix}-q`), // 16 are open; the log takes what has ended every 250 ms
       allocateJournal(16), allocateJournal(16),
     ],
     clockOffset: 0, // of the host, when the thread starts

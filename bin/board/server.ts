@@ -95,7 +95,7 @@ async function route(context: Context, request: IncomingMessage, response: Serve
   const [, asking] = /^\/api\/systems\/(\d+)\/answer$/.exec(path) ?? [];
   if (asking !== undefined) {
     checkMethod(request, 'POST');
-    const [question = '', reason = ''] = [query.get('id') ?? '', query.get('reason') ?? ''];
+    const [question, reason] = [query.get('id') ?? '', query.get('reason') ?? ''];
     const answered = await systems.answer(Number(asking), question, reason, await readArguments(request));
     if (answered === undefined) throw new Refusal(404, 'Not found');
     return send(response, ...answered);

@@ -54,12 +54,13 @@ export function currentReport(info: Body): object {
 }
 
 /**
- * The cause of the status and a short detail, for a list of many systems.
+ * The cause of the status, the questions and a short detail, for a list of many systems.
  *
- * @param room Limits the detail and the holds further.
+ * @param room Limits each of these further.
  */
 export function briefReport(info: Body, room: number): object {
-  return { ...causeOf(info, room), detail: detailOf(info, Math.min(ROOM.brief, room)) };
+  const brief = Math.min(ROOM.brief, room);
+  return { ...causeOf(info, room), asks: openAsks(info, brief), detail: detailOf(info, brief) };
 }
 
 /** Since when, by whom and why, and everybody who holds a pause. */
@@ -68,9 +69,9 @@ function causeOf(info: Body, room: number = ROOM.holds): object {
 }
 
 /** As many of the open questions as fit, the oldest first; undefined if there is none. */
-function openAsks(info: Body): unknown[] | undefined {
-  const cleaned = questionsIn(info).map(({ entry }) => clean(entry, ROOM.asks));
-  while (JSON.stringify(cleaned).length > ROOM.asks && cleaned.length > 1) cleaned.pop();
+function openAsks(info: Body, room: number = ROOM.asks): unknown[] | undefined {
+  const cleaned = questionsIn(info).map(({ entry }) => clean(entry, room));
+  while (JSON.stringify(cleaned).length > room && cleaned.length > 1) cleaned.pop();
   return cleaned.length === 0 ? undefined : cleaned;
 }
 

@@ -24,6 +24,7 @@ import { readLog } from './log.ts';
 import { SystemStatus, WebApiServer } from '../../../control.ts';
 import type { Attempt, Sender, Story } from './asks.ts';
 import type { StartedServer } from '../helpers.ts';
+import type { Host } from '../host.ts';
 import type { Answer, Control, WebApiServerOptions } from '../../../control.ts';
 import type { TestContext } from 'node:test';
 
@@ -91,19 +92,18 @@ describe('An answer that races others', LIMIT, () => {
   it('wins alone: the program gets what the one with the 200 has sent, and the others are told who', async (t) => {
     const { server, port, path, latest, sleepers } = await start(t);
     const random = randomNumbers(SEED);
-    const raw = [0, 1].map(() => new Connection(port));
-    t.after(() => raw.forEach(({ socket }) => socket.destroy()));
     const senders: [name: string, send: Sender][] = [
       ['fetch', overFetch(port)], ['another fetch', overFetch(port)],
-      ...raw.map((connection, index): [string, Sender] => [`socket ${index}`, overConnection(connection)]),
-      ...(lacks('curl') ? [] : [['curl', overCurl(port)] as [string, Sender]]),
+      ['socket', overConnection(new Connection(port))], ['another socket', overConnection(new Connection(port))],
     ];
+    const curl: typeof senders = lacks('curl') ? [] : [['curl', overCurl(port)]]; // slow to start
     const stories: Story[] = [];
     for (let round = 0; round < 200 * TIMES; round += 1) {
       const question = server.ask(`round ${round}`, CHOICE);
       const id = latest();
-      const attempts = await Promise.all(senders.map(async ([by, send], pick) => {
-        await sleep(by === 'curl' ? 0 : random() * 8); // it takes as long to start
+      const [clients, delayMs] = round % 20 > 0 ? [senders, 2] : [[...curl, ...senders], 16];
+      const attempts = await Promise.all(clients.map(async ([by, send], pick) => {
+        await sleep(by === 'curl' ? 0 : random() * delayMs);
         return attempt(send, id, by, { pick });
       }));
       const story = { id, attempts, got: await outcomeOf(question) };
@@ -124,20 +124,17 @@ describe('An answer that races others', LIMIT, () => {
   /** What ends a question, whether the clients learn of it as of an expiry, and the name of what the program gets. */
   const ENDS: [what: string, name: string, end: (race: Race) => unknown][] = [
     ['an expiry', 'TimeoutError', () => {}],
-    ['an AbortSignal', 'AbortError', ({ control }) => control.abort()],
-    ['a reason of an AbortSignal', 'RangeError', ({ control }) => control.abort(new RangeError('enough'))],
+    ['an AbortSignal', 'RangeError', ({ control }) => control.abort(new RangeError('enough'))],
     ['a pause', 'AbortError', ({ other }) => other.request(head(PAUSE, HOST))],
     ['a pause of the program', 'AbortError', ({ server }) => server.post('pause')],
     ['a save-state', 'AbortError', ({ other }) => other.request(head(SAVE, HOST))],
     ['a shutdown', 'AbortError', ({ other }) => other.request(head(SHUTDOWN, HOST))],
-    ['a shutdown of the program', 'AbortError', ({ server }) => server.post('shutdown')],
   ];
   for (const [what, name, end] of ENDS) {
     it(`and ${what} counts if its response is 200, and not if it is another`, async (t) => {
       const started = await start(t);
       const { server, port, path, latest, sleepers } = started;
       const [connection, other] = [new Connection(port), new Connection(port)];
-      t.after(() => [connection, other].forEach(({ socket }) => socket.destroy()));
       await Promise.all([connection, other].map((one) => one.request(head(STATUS, HOST))));
       const isExpiry = name === 'TimeoutError';
       const random = randomNumbers(SEED);
@@ -173,7 +170,7 @@ describe('An answer that races others', LIMIT, () => {
   }
 
   it('and close() counts if its response is 200', async (t) => {
-    let [lead, answered] = [0, 0];
+    let [lead, answered] = [2, 0];
     for (let round = 0; round < 15 * TIMES; round += 1) {
       const { server, port, path, sleepers } = await start(t);
       const connection = new Connection(port);
@@ -186,25 +183,27 @@ describe('An answer that races others', LIMIT, () => {
       const story = { id, attempts: [await sent], got: await outcomeOf(question) };
       const isAnswered = checkStory(story);
       if (!isAnswered) assert.match(String(story.got), /The server is closed$/);
-      lead += isAnswered ? -0.1 : 0.1;
+      lead += isAnswered ? -0.4 : 0.4;
       answered += Number(isAnswered);
       await closed;
       assert.equal(sleepers(), 0);
       checkLog(path, [story]);
-      assert.throws(() => server.ask('Again?'), /^Error: Cannot ask: the server is not running$/);
     }
     t.diagnostic(`${answered} answered`);
   });
 
   for (const how of ['a step', 'an own command'] as const) {
-    it(`and the end of ${how} counts if its response is 200`, async (t) => {
+    it(`and the end of ${how} counts if its response is 200, whatever the options of the question`, async (t) => {
       const random = randomNumbers(SEED);
+      const options = [{}, { signal: new AbortController().signal }, { signal: undefined }, { timeout: 3e5 }];
       const stories: Story[] = [];
       const path = join(makeFolder(t), 'log.jsonl');
       let [lead, port, rounds] = [0, 0, 0];
       const outcomes: Promise<Story>[] = [];
+      const others: Promise<Answer | Error>[] = []; // which nobody answers
       let connection: Connection | undefined;
       const turn = async (control: Control): Promise<void> => {
+        if (rounds === 0) others.push(...options.map((one) => outcomeOf(control.ask('Other?', one))));
         const question = control.ask('Which?', CHOICE);
         const id = await idOf(port, 'Which?');
         const by = oneOf(random, ['ana', 'ben']);
@@ -223,7 +222,6 @@ describe('An answer that races others', LIMIT, () => {
         onListening: (place: { port: number }) => { port = place.port; },
       }, { log: path });
       connection = new Connection(address.port);
-      t.after(() => connection?.socket.destroy());
       for (let round = 0; round < 50 * TIMES; round += 1) {
         if (how === 'an own command') assert.equal((await client.request('go', { wait: 60 })).ok, true);
         await until(() => outcomes.length > round);
@@ -233,6 +231,7 @@ describe('An answer that races others', LIMIT, () => {
         lead = Math.max(0, lead + (isAnswered ? -0.02 : 0.02));
         stories.push(story);
       }
+      for (const other of await Promise.all(others)) assert.equal((other as Error).name, 'AbortError');
       await client.shutdown();
       await finished;
       checkLog(path, stories);
@@ -288,7 +287,6 @@ describe('Questions', LIMIT, () => {
   it('never get the answer to another one, while some stay open and the slots are used again and again', async (t) => {
     const { server, port, path, latest, sleepers } = await start(t);
     let connection = new Connection(port);
-    t.after(() => connection.socket.destroy());
     const random = randomNumbers(SEED);
     const send: Sender = (...given) => overConnection(connection)(...given);
     const open = new Map<string, Promise<Answer | Error>>();
@@ -322,23 +320,20 @@ describe('Questions', LIMIT, () => {
       checkStory(late);
       if (random() < 0.3 && ids.length > 0) { // one of those that have been open for some time
         const old = oneOf(random, ids);
-        const attempts = [await attempt(send, old, 'eve', { pick: round })];
-        const ended = { id: old, attempts, got: await open.get(old) };
+        const ended = { id: old, attempts: [await attempt(send, old, 'eve', { pick: round })], got: await open.get(old) };
         open.delete(old);
         assert.ok(checkStory(ended as Story));
         stories.push(ended as Story);
       }
     }
     while (open.size < 16) add();
-    const full = /^Error: Cannot ask: 16 questions are open$/;
-    assert.throws(() => server.ask('one too many'), full);
     assert.deepEqual((await asksOf(port)).map((one) => one.id), [...open.keys()]);
     const [[first, got] = assert.fail()] = [...open];
     stories.push({ id: first, attempts: [await attempt(send, first, 'ana', { pick: 17 })], got: await got });
     assert.ok(checkStory(stories.at(-1) as Story));
     open.delete(first);
     add();
-    assert.throws(() => server.ask('one too many'), full);
+    assert.throws(() => server.ask('one too many'), /^Error: Cannot ask: 16 questions are open$/);
     for (const control of controls) control.abort();
     for (const [id, left] of open) stories.push({ id, attempts: [], got: await left });
     assert.deepEqual(await asksOf(port), []);
@@ -432,12 +427,11 @@ describe('Questions', LIMIT, () => {
     checkLog(path, [story]);
   });
 
-  for (const first of [2 ** 29 - 3, 2 ** 30 - 3, 2 ** 31 - 3, 2 ** 32 - 3]) {
+  for (const first of [2 ** 29 - 3, 2 ** 31 - 3, 2 ** 32 - 3]) {
     it(`keep ids, order, answers and lines of the log from ${first} on`, async (t) => {
       const { server, port, path, latest } = await start(t, {}, first);
       const connection = new Connection(port);
-      t.after(() => connection.socket.destroy());
-      const send = overConnection(connection);
+        const send = overConnection(connection);
       const stays = outcomeOf(server.ask('stays open', CHOICE));
       const open = latest();
       assert.ok(open.endsWith(`-q${first + 1}`));
@@ -449,8 +443,7 @@ describe('Questions', LIMIT, () => {
         assert.ok(id.endsWith(`-q${(first + 2 + round) % 2 ** 32}`));
         assert.deepEqual((await asksOf(port)).map((one) => one.id), [open, id]);
         if (round % 5 === 1) control.abort();
-        const attempts = [await attempt(send, id, 'ana', { pick: round })];
-        const story = { id, attempts, got: await outcomeOf(question) };
+        const story = { id, attempts: [await attempt(send, id, 'ana', { pick: round })], got: await outcomeOf(question) };
         assert.equal(checkStory(story), round % 5 !== 1);
         stories.push(story);
         const { commands } = (await ask(port, INFO)).body;
@@ -492,8 +485,7 @@ describe('Threads that die', LIMIT, () => {
       while (attempts.at(-1)?.reply == null) { // the thread may be down
         const connections = [new Connection(port), new Connection(port)];
         attempts.push(...await Promise.all(connections.map((one, index) => {
-          const pick = attempts.length + index;
-          return attempt(overConnection(one), id, `client ${pick}`, { pick });
+          return attempt(overConnection(one), id, `client ${attempts.length + index}`, { pick: attempts.length + index });
         })));
         for (const { socket } of connections) socket.destroy();
         if (attempts.at(-1)?.reply == null) await sleep(20);
@@ -530,24 +522,27 @@ describe('Threads that die', LIMIT, () => {
   });
 });
 
-describe('A host that is busy', LIMIT, () => {
-  /** Says what becomes of its questions once it is no longer busy. */
-  const busy = (log: string, questions: string): string => `
-    const server = await serve({ log: ${JSON.stringify(log)} });
-    const outcomes = (${questions}).map((question) => question.then((answer) => answer, (error) => error.message));
-    await new Promise((resolve) => setImmediate(resolve)); // timers that are due come first afterwards
-    say('busy');
-    halt();
-    for (const outcome of outcomes) say(await outcome);
-    halt();
-    await server.close();
-  `;
-
-  it('has its questions listed and answered meanwhile, and gets the answers afterwards', async (t) => {
+describe('A host that is busy', { ...LIMIT, concurrency: true }, () => {
+  /** One that asks, says what becomes of its questions once it is no longer busy, and closes its server later. */
+  const startBusy = async (t: TestContext, questions: string): Promise<{ host: Host; port: number; path: string }> => {
     const path = join(makeFolder(t), 'log.jsonl');
-    const host = runHost(t, busy(path, "[server.ask('One?'), server.ask('Two?', { timeout: 3e5 })]"));
+    const host = runHost(t, `
+      const server = await serve({ log: ${JSON.stringify(path)} });
+      const outcomes = (${questions}).map((question) => question.then((answer) => answer, (error) => error.message));
+      await new Promise((resolve) => setImmediate(resolve)); // timers that are due come first afterwards
+      say('busy');
+      halt();
+      for (const outcome of outcomes) say(await outcome);
+      halt();
+      await server.close();
+    `);
     const port = await host.hear<number>();
     assert.equal(await host.hear(), 'busy');
+    return { host, port, path };
+  };
+
+  it('has its questions listed and answered meanwhile, and gets the answers afterwards', async (t) => {
+    const { host, port, path } = await startBusy(t, "[server.ask('One?'), server.ask('Two?', { timeout: 3e5 })]");
     const [one, two] = [await idOf(port, 'One?'), await idOf(port, 'Two?')];
     const reply = await answer(port, two, { approved: false }, { by: 'ana', reason: 'looked' });
     assert.deepEqual([reply.statusCode, reply.body], [200, OK]);
@@ -583,20 +578,15 @@ describe('A host that is busy', LIMIT, () => {
       assert.equal(await host.hear(), 'busy');
       const asks = await asksOf(port);
       assert.equal(asks.length, 16);
-      for (const { id } of asks) {
-        assert.equal((await answer(port, id, { pick: picks.push(picks.length) })).statusCode, 200);
-      }
+      for (const { id } of asks) assert.equal((await answer(port, id, { pick: picks.push(picks.length) })).statusCode, 200);
       host.release();
     }
     await host.ends(...picks.map((_, index) => index + 1));
   });
 
   it('finds a question expired that nobody answered in time; an answer in time counts, and when it came', async (t) => {
-    const path = join(makeFolder(t), 'log.jsonl');
     const questions = "[server.ask('One?', { timeout: 1500 }), server.ask('Two?', { timeout: 1500 })]";
-    const host = runHost(t, busy(path, questions));
-    const port = await host.hear<number>();
-    assert.equal(await host.hear(), 'busy');
+    const { host, port, path } = await startBusy(t, questions);
     const { headers: { etag }, body: { asks: [one, two] } } = await ask(port, INFO);
     const reply = await answer(port, one.id, { approved: true }, { by: 'ana' });
     const { headers: { etag: answered = '' } } = await ask(port, INFO);
@@ -616,15 +606,11 @@ describe('A host that is busy', LIMIT, () => {
     host.release();
     await host.ends();
     const lines = readLog(path).filter(({ event }) => event === 'answer');
-    const secondsOf = (entries: any[]): unknown[] => entries.map(({ id, seconds }) => [id, seconds]);
-    assert.deepEqual(secondsOf(lines), secondsOf(commands));
+    assert.deepEqual(lines.map(({ id, seconds }) => [id, seconds]), commands.map((entry: any) => [entry.id, entry.seconds]));
   });
 
   it('that has accepted a pause meanwhile gets no answer but the pause', async (t) => {
-    const path = join(makeFolder(t), 'log.jsonl');
-    const host = runHost(t, busy(path, "[server.ask('One?')]"));
-    const port = await host.hear<number>();
-    assert.equal(await host.hear(), 'busy');
+    const { host, port } = await startBusy(t, "[server.ask('One?')]");
     const id = await idOf(port, 'One?');
     assert.equal((await ask(port, `${PAUSE}?expires=1`)).statusCode, 200);
     assert.equal((await answer(port, id, { approved: true })).summary, '409 a pause waits');
@@ -655,17 +641,12 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
     ['a question whose rejection is the cause of another', async (control) => {
       await never(control).catch((cause) => { throw new Error('the work has ended', { cause }); });
     }, [PAUSE, SHUTDOWN, SAVE]],
-    ['timers/promises, which make the reason a cause', ({ signal }) => sleep(3e5, undefined, { signal }),
-      [PAUSE, SHUTDOWN]],
     ['fetch()', ({ signal }, silence) => fetch(silence, { signal }), [PAUSE, SHUTDOWN]],
     ['signal.throwIfAborted()', async ({ signal }) => {
       while (!signal.aborted) await sleep(5);
       signal.throwIfAborted();
     }, [PAUSE, SHUTDOWN]],
-    ['a signal that throws what it is given', ({ signal }) => new Promise((_resolve, reject) => {
-      signal.addEventListener('abort', () => reject(signal.reason));
-    }), [PAUSE, SHUTDOWN]],
-    ['AbortSignal.any()', async ({ signal }) => {
+    ['timers/promises and AbortSignal.any()', async ({ signal }) => {
       await sleep(3e5, undefined, { signal: AbortSignal.any([signal, AbortSignal.timeout(3e5)]) });
     }, [PAUSE, SHUTDOWN]],
   ];
@@ -708,7 +689,6 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
   });
 
   const OTHERS: [what: string, name: string, step: Step][] = [
-    ['an AbortError of its own', 'AbortError', () => { throw new DOMException('mine', 'AbortError'); }],
     ['an AbortError whose cause is another', 'Error', () => {
       throw new Error('mine', { cause: new DOMException('mine', 'AbortError') });
     }],
@@ -716,10 +696,7 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
       return control.ask('Mine?', { signal: AbortSignal.abort() });
     }],
     ['a question that expires', 'TimeoutError', (control) => control.ask('Late?', { timeout: 1 })],
-    ['a wrong question', 'RangeError', (control) => control.ask('')],
-    ['an AbortError that imitates', 'AbortError', () => {
-      throw new DOMException('Interrupted by pause', 'AbortError');
-    }],
+    ['an AbortError that imitates', 'AbortError', () => { throw new DOMException('Interrupted by pause', 'AbortError'); }],
   ];
   for (const [what, name, step] of OTHERS) {
     it(`that fails with ${what} ends the launch`, async (t) => {
@@ -750,29 +727,6 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
     await failure;
   });
 
-  for (const [what, options] of [
-    ['', () => ({})], [', also with a signal of its own', () => ({ signal: new AbortController().signal })],
-    [', also without a signal', () => ({ signal: undefined })], [', also with a timeout', () => ({ timeout: 3e5 })],
-  ] as const) {
-    it(`ends its questions with it${what}`, async (t) => {
-      const outcomes: Promise<Answer | Error>[] = [];
-      const asks = (control: Control): void => {
-        if (outcomes.length < 40) outcomes.push(outcomeOf(control.ask('Step?', options())));
-      };
-      const { address: { port }, client } = await launchSystem(t, {
-        async step(control) {
-          asks(control);
-          await sleep(1);
-        },
-        commands: { own: { run: (_values: object, _request: object, control: Control) => asks(control) } },
-      });
-      for (let count = 0; count < 10; count += 1) assert.ok((await client.request('own', { wait: 60 })).ok);
-      await until(() => outcomes.length === 40);
-      for (const outcome of await Promise.all(outcomes)) assert.equal((outcome as Error).name, 'AbortError');
-      assert.deepEqual(await asksOf(port), []);
-    });
-  }
-
   it('that asks is asked again by the next, with a new id, and an old answer is no answer', async (t) => {
     const approved: unknown[] = [];
     const { address: { port } } = await launchSystem(t, {
@@ -792,7 +746,7 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
     assert.deepEqual(approved, [false]);
   });
 
-  it('lives while a question is open, need not handle it, and leaves nothing that keeps a process alive', async (t) => {
+  it('lives while a question is open, needs not handle it, and leaves nothing that keeps the process alive', async (t) => {
     const path = join(makeFolder(t), 'log.jsonl');
     const host = runHost(t, `
       process.on('unhandledRejection', (error) => say('unhandled: ' + error));
@@ -825,38 +779,25 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
 // ───── Wrong answers, wrong questions ────────────────────────────────────────────────────────────────────────────
 
 describe('A wrong answer', { ...LIMIT, concurrency: true }, () => {
-  const NAMES = ['constructor', 'toString', 'hasOwnProperty', 'valueOf'];
   const parameters = {
-    on: { type: 'boolean' }, count: { type: 'integer', minimum: -2, maximum: 3 },
-    rate: { type: 'number', default: 0.5 },
+    on: { type: 'boolean' }, count: { type: 'integer', maximum: 3 }, toString: { type: 'number', default: 0.5 },
     text: { type: 'string', maxLength: 3, default: '' }, file: { type: 'string', enum: ['a', 'b'], default: 'a' },
   } as const;
   const RIGHT = { on: true, count: 3 };
-  const DEFAULTS = { rate: 0.5, text: '', file: 'a' };
-  const WRONG: [values: unknown, error: string][] = [
-    ['{', 'answer: '], ['[]', 'answer: a JSON object is required'], ['null', 'answer: a JSON object is required'],
-    ['5', 'answer: a JSON object is required'], ['"a"', 'answer: a JSON object is required'],
-    [{}, 'answer: on must be a boolean, got nothing'], ['', 'answer: on must be a boolean, got nothing'],
-    [{ ...RIGHT, on: 'yes' }, 'answer: on must be a boolean, got "yes"'],
-    [{ ...RIGHT, on: null }, 'answer: on must be a boolean, got null'],
-    [{ ...RIGHT, count: 1.5 }, 'answer: count must be an integer from -2 to 3, got 1.5'],
-    [{ ...RIGHT, count: 4 }, 'answer: count must be an integer from -2 to 3, got 4'],
-    [{ ...RIGHT, count: -3 }, 'answer: count must be an integer from -2 to 3, got -3'],
-    [{ ...RIGHT, count: '3' }, 'answer: count must be an integer from -2 to 3, got "3"'],
-    ['{"on":true,"count":3,"rate":1e999}', 'answer: rate must be a number, got null'],
-    [{ ...RIGHT, text: 'abcd' }, 'answer: text must be a string of at most 3 characters, got "abcd"'],
-    [{ ...RIGHT, text: ['a'] }, 'answer: text must be a string of at most 3 characters, got ["a"]'],
-    [{ ...RIGHT, file: 'c' }, 'answer: file must be one of a, b, got "c"'],
-    [{ ...RIGHT, file: 'constructor' }, 'answer: file must be one of a, b, got "constructor"'],
-    [{ ...RIGHT, other: 1 }, 'answer: other is unknown, not one of [on, count, rate, text, file]'],
-    ['{"on":true,"count":3,"__proto__":{}}', 'answer: __proto__ is unknown, not one of [on, count, rate, text, file]'],
-    [{ ...RIGHT, constructor: 1 }, 'answer: constructor is unknown, not one of [on, count, rate, text, file]'],
+  const DEFAULTS = { toString: 0.5, text: '', file: 'a' };
+  const WRONG: [values: unknown, error: string][] = [ // as of the arguments of a command, whose tests have more
+    ['{', ''], ['null', 'a JSON object is required'], ['', 'on must be a boolean, got nothing'],
+    [{ ...RIGHT, on: 'yes' }, 'on must be a boolean, got "yes"'],
+    [{ ...RIGHT, count: 4 }, 'count must be an integer up to 3, got 4'],
+    ['{"on":true,"count":3,"toString":1e999}', 'toString must be a number, got null'],
+    [{ ...RIGHT, text: 'abcd' }, 'text must be a string of at most 3 characters, got "abcd"'],
+    [{ ...RIGHT, file: 'constructor' }, 'file must be one of a, b, got "constructor"'],
+    [{ ...RIGHT, constructor: 1 }, 'constructor is unknown, not one of [on, count, toString, text, file]'],
   ];
   const RIGHTS: [values: unknown, got: object][] = [
     [RIGHT, { ...RIGHT, ...DEFAULTS }], [{ ...RIGHT, text: '😀ä\u0000' }, { ...RIGHT, ...DEFAULTS, text: '😀ä\u0000' }],
-    ['{"on":false,"count":-2,"rate":-1e308,"file":"b"}', { on: false, count: -2, rate: -1e308, text: '', file: 'b' }],
     ['{"on":true,"count":3,"text":"\\ud800"}', { ...RIGHT, ...DEFAULTS, text: '\ud800' }],
-    ['{"on":true,"on":false,"count":0}', { on: false, count: 0, ...DEFAULTS }],
+    ['{"on":true,"on":false,"count":0,"file":"b"}', { on: false, count: 0, ...DEFAULTS, file: 'b' }],
   ];
 
   it('is refused with the reason, and the question stays open; a right one has the defaults', async (t) => {
@@ -865,30 +806,15 @@ describe('A wrong answer', { ...LIMIT, concurrency: true }, () => {
       const question = server.ask('Which?', { parameters });
       const id = await idOf(port, 'Which?');
       for (const [wrong, error] of WRONG) {
-        const { statusCode, body } = await answer(port, id, wrong);
-        assert.equal(statusCode, 400, JSON.stringify(wrong));
-        assert.ok(body.error.startsWith(error), body.error);
-        const [, parameter] = /^answer: (\w+) must be/.exec(error) ?? [];
-        assert.equal(body.parameter, parameter);
+        const { summary, body: { parameter } } = await answer(port, id, wrong);
+        assert.ok(summary.startsWith(`400 answer: ${error}`), summary);
+        assert.equal(parameter, /^(\w+) must be/.exec(error)?.[1]);
       }
-      const [torn] = await exchange(port, `${head(`POST /api/answer?id=${id}`, HOST, 'Content-Length: 3')}"\xff"`, 1);
-      assert.equal(torn?.statusCode, 400, 'the bytes are not UTF-8');
       assert.deepEqual((await answer(port, id, values)).body, OK);
       assert.deepEqual((await question).arguments, got);
       const { commands } = (await ask(port, INFO)).body;
       assert.deepEqual(commands.at(-1).arguments, JSON.parse(JSON.stringify(got)));
     }
-  });
-
-  it('may have names that all objects have', async (t) => {
-    const { server, port } = await startServer(t);
-    const named = Object.fromEntries(NAMES.map((name) => [name, { type: 'integer' }] as const));
-    const question = server.ask('Names?', { parameters: named });
-    const id = await idOf(port, 'Names?');
-    assert.equal((await answer(port, id, {})).summary, '400 answer: constructor must be an integer, got nothing');
-    const values = Object.fromEntries(NAMES.map((name, index) => [name, index]));
-    assert.equal((await answer(port, id, values)).statusCode, 200);
-    assert.deepEqual((await question).arguments, values);
   });
 
   it('of up to 2 KiB is accepted, and none that is larger, also by its defaults', async (t) => {
@@ -916,24 +842,20 @@ describe('A wrong answer', { ...LIMIT, concurrency: true }, () => {
     }
   });
 
-  it('to no question, or by a wrong method, is refused', async (t) => {
+  it('to no question is refused', async (t) => {
     const { server, port } = await startServer(t);
     assert.equal((await answer(port, '', {})).summary, '404 There is no question without an id: open are none');
     server.ask('One?').catch(() => {});
     server.ask('Two?').catch(() => {});
     const [one, two] = (await asksOf(port)).map(({ id }) => id);
     for (const [id, name] of [
-      ['', 'without an id'], ['q1', 'q1'], [`${one}0`, `${one}0`], [`${one} `, `${one} `],
-      ['constructor', 'constructor'],
+      ['', 'without an id'], ['q1', 'q1'], [`${one}0`, `${one}0`], [`${one} `, `${one} `], ['constructor', 'constructor'],
       [String(one).toUpperCase(), String(one).toUpperCase()], ['a\u0007b', 'ab'], ['x'.repeat(300), 'x'.repeat(200)],
     ] as const) {
       const reply = await answer(port, id, { approved: true });
       assert.equal(reply.summary, `404 There is no question ${name}: open are ${one}, ${two}`);
     }
     assert.equal((await ask(port, 'POST /api/answer')).statusCode, 404);
-    for (const method of ['GET', 'PUT', 'DELETE']) {
-      assert.equal((await ask(port, `${method} /api/answer?id=${one}`)).statusCode, 405);
-    }
     assert.deepEqual((await asksOf(port)).map(({ id }) => id), [one, two]);
   });
 });
@@ -942,22 +864,14 @@ describe('A wrong question', { ...LIMIT, concurrency: true }, () => {
   it('throws at once, names what is wrong, and leaves nothing', async (t) => {
     const { server, port, sleepers } = await start(t);
     const question = (options: unknown): unknown => server.ask('Which?', options as object);
-    const withParameters = (parameters: unknown): unknown => question({ parameters });
     const rows: [name: string, call: (value: any) => unknown, typeErrors: unknown[], rangeErrors?: unknown[]][] = [
-      ['message must be', (value) => server.ask(value), [undefined, null, 5, ['a'], { length: 1 }, Object('a')],
-        ['', ' ', '\n\t', '\x07', '\x85', '\x00\x1b', 'x'.repeat(1001), '😀'.repeat(1001)]],
-      ['ask', question, [null, 5, 'x', { timout: 1 }]],
-      ['timeout must be', (timeout) => question({ timeout }), [null, '5', [5]], [0, -1, NaN, Infinity, 2 ** 31]],
-      ['signal must be', (signal) => question({ signal }), [5, 'abort', null, {}, new AbortController()]],
-      ['parameters must be', withParameters, [null, 5, 'x', () => {}]],
-      ['the name of a parameter must be', (word) => withParameters({ [word]: { type: 'boolean' } }), [],
-        ['', '_a', 'a-b', 'a b', '1', 'ä', 'x'.repeat(33)]],
-      ['type must be', (type) => withParameters({ a: { type } }), [], ['date', undefined, null, 'Boolean', 'toString']],
-      ['the name of a parameter', (json) => withParameters(JSON.parse(json)), [], ['{"__proto__":{"type":"boolean"}}']],
-      ['a', (more) => withParameters({ a: { type: 'integer', ...more } }), [{ maxLength: 1 }, { form: 1 }],
-        [{ minimum: 2, maximum: 1 }, { default: 1.5 }, { enum: ['a'] }, { enum: [] }, { minimum: 1, default: 0 }]],
-      ['', (description) => withParameters({ a: { type: 'string', description } }), [],
-        ['x'.repeat(4096), 'x'.repeat(9e3)]],
+      ['message must be', (value) => server.ask(value), [undefined, ['a'], { length: 1 }, Object('a')],
+        ['\n\t', '\x85', '\x00\x1b', '😀'.repeat(1001)]],
+      ['ask', question, [null, 5, 'x']],
+      ['timeout must be', (timeout) => question({ timeout }), [null, '5', [5]], [-1, NaN, Infinity, 2 ** 31]],
+      ['signal must be', (signal) => question({ signal }), [5, 'abort', null, new AbortController()]],
+      ['parameters must be', (parameters) => question({ parameters }), [null, 5]],
+      ['a', (more) => question({ parameters: { a: { type: 'integer', ...more } } }), [{ form: 1 }], [{ default: 1.5 }]],
     ];
     for (const [name, call, typeErrors, rangeErrors = []] of rows) {
       for (const [values, errorClass] of [[typeErrors, TypeError], [rangeErrors, RangeError]] as const) {
@@ -976,8 +890,7 @@ describe('A wrong question', { ...LIMIT, concurrency: true }, () => {
   it('is none if it is just within the limits; the message is one line without control characters', async (t) => {
     const { server, port, path } = await start(t);
     const texts: [message: string, shown?: string][] = [
-      ['x'.repeat(1000)], ['😀'.repeat(1000)], ['a'], [' a\r\n\r\nb\u2028c\t ', 'a b c'],
-      ['\x1b]0;title\x07', ']0;title'],
+      ['x'.repeat(1000)], ['😀'.repeat(1000)], ['a'], [' a\r\n\r\nb\u2028c\t ', 'a b c'], ['\x1b]0;title\x07', ']0;title'],
       ['a\ud800b\udc00', 'a\ufffdb\ufffd'], ['\u202ea'], ['__proto__'], ['"\\'], ['null'],
     ];
     for (const [message, shown = message] of texts) {

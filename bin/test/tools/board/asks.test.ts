@@ -362,6 +362,42 @@ describe('Questions on the page of control-board', { ...LIMIT, skip: lacks('chro
     await board.takes('0/answer?id=q1 {"approved":true}');
   });
 
+  it('take no press just after another card has moved them', async (t) => {
+    const [above, below] = [{ name: 'a', asks: [ask('q1')] }, { name: 'b', asks: [ask('q2', { message: 'Other?' })] }];
+    const board = await openStates(t, browser, above, below);
+    await browser.resize(390, 844);
+    await seesQuestions(browser, (all) => assert.equal(all.length, 2));
+    await browser.run(GUARD);
+    await browser.run(`
+      new MutationObserver((_, observer) => {
+        observer.disconnect();
+        document.querySelectorAll('.ask button')[3].click();
+      }).observe(document.querySelector('#systems'), { subtree: true, childList: true });
+    `);
+    board.show({ ...above, detail: [{ name: 'step', value: '7' }] }, below);
+    await sees(browser, ({ rows }) => assert.equal(rows[0]?.text, '7'));
+    await board.takes();
+    await press('Yes: Other?');
+    await board.takes('1/answer?id=q2 {"approved":true}');
+  });
+
+  it('take a press while another system asks again and again, and show only the latest ends', async (t) => {
+    const calm = { name: 'calm', asks: [ask('q1')] };
+    const again = (count: number): Ask => ask(`q${count}`, { message: 'Again?' });
+    const board = await openStates(t, browser, calm, { name: 'noisy', asks: [again(0)] });
+    let count = 0;
+    const timer = setInterval(() => board.show(calm, { name: 'noisy', asks: [again(count += 1)] }), 100);
+    t.after(() => clearInterval(timer));
+    await eventually(async () => count > 9);
+    await browser.activate(await browser.findByRole('button', `Yes: ${MESSAGE}`));
+    clearInterval(timer);
+    await board.takes('0/answer?id=q1 {"approved":true}');
+    board.show(calm, { name: 'noisy', asks: Array.from({ length: 30 }, (_, index) => ask(`${index}`)) });
+    await seesQuestions(browser, (all) => assert.equal(all.length, 31));
+    board.show(calm, { name: 'noisy' });
+    await seesQuestions(browser, (all) => assert.equal(all.length, 21));
+  });
+
   it('have a form for other parameters, with the error at its field, and sentences of the system', async (t) => {
     const { parameters } = declare('answer', {
       file: { enum: ['a', 'b'] }, note: { default: '', maxLength: 50 }, loud: { type: 'boolean' },
@@ -392,6 +428,9 @@ describe('Questions on the page of control-board', { ...LIMIT, skip: lacks('chro
     await browser.press('Enter');
     await board.takes('0/answer?id=q1 {"file":"b","note":"x","loud":false,"quick":true}');
     await seesQuestions(browser, ([first]) => assert.equal(first?.refused, ''));
+    const { parameters: sure } = declare('answer', { sure: { type: 'boolean', enum: [true] } });
+    board.show({ name: 'job', asks: [ask('q2', { parameters: sure })] });
+    await seesQuestions(browser, (all) => assert.deepEqual(all.at(-1)?.buttons, ['Answer'], 'there is no choice'));
   });
 
   it('keep what is typed through news and when they are asked again without an answer', async (t) => {

@@ -303,107 +303,6 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
   });
 });
 
-// ───── Waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-// ───── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-describe('A question of a program and control-mcp', SUITE, () => {
-  it('is shown by get_info and wait, which also waits for one, and by get_history with its answer', async (t) => {
-    const log = join(makeFolder(t), 'train.jsonl');
-    const { server, port, client } = await startServer(t, { host: '127.0.0.1', name: 'train', log });
-    const mcp = startAt(t, [port]);
-    const system = at(port);
-    const { tag, reported } = await mcp.call('get_info', { system });
-    assert.equal(reported.asks, undefined);
-    assert.equal((await mcp.call('wait', { system, until: 'ask', seconds: 1 })).ended, 'timeout');
-    const waits = [
-      mcp.call('wait', { system, until: 'ask', seconds: 60 }), mcp.call('wait', { system, tag, seconds: 60 }),
-    ];
-    const parameters = { file: { type: 'string', enum: ['a', 'b'] } } as const;
-    const asked = server.ask('Which file?', { parameters, timeout: 900_000 });
-    const [reached, changed] = await Promise.all(waits);
-    assert.deepEqual([reached.ended, changed.ended], ['reached', 'changed']);
-    const info = await mcp.call('get_info', { system });
-    const [{ id, at: askedAt, expiresAt, ...question }, ...others] = info.reported.asks;
-    assert.deepEqual([question, others], [{ message: 'Which file?', parameters }, []]);
-    assert.equal(Date.parse(expiresAt) - Date.parse(askedAt), 900_000);
-    assert.deepEqual([reached.reported.asks, changed.reported.asks], [info.reported.asks, info.reported.asks]);
-    assert.equal((await mcp.call('wait', { system, until: 'ask' })).ended, 'reached', 'it is still open');
-
-    const waiting = mcp.call('wait', { system, tag: info.tag, seconds: 60 });
-    await client.request('answer', { id, arguments: { file: 'b' }, by: 'ana@phone', reason: 'looked' });
-    await asked;
-    const after = await waiting;
-    assert.deepEqual([after.ended, after.reported.asks], ['changed', undefined]);
-    const { seconds, ...answer } = after.reported.commands[0];
-    const given = { arguments: { file: 'b' }, by: 'ana@phone', reason: 'looked' };
-    assert.deepEqual(answer, { id, command: 'answer', message: 'Which file?', at: askedAt, state: 'done', ...given });
-    await until(() => readFileSync(log, 'utf8').includes('"event":"answer"'));
-    const { entries } = await mcp.call('get_history', { system });
-    const told = entries.slice(-2).map(({ time, ...fields }: { time: string }) => fields);
-    const common = { id, message: 'Which file?' };
-    assert.deepEqual(told, [
-      { event: 'ask', ...common, parameters, expiresAt },
-      { event: 'answer', ...common, command: 'answer', state: 'done', seconds, ...given },
-    ]);
-  });
-
-  it('is not waited for at a server that has none, and says so', async (t) => {
-    const old = await startWeb(t, () => ({ ...ACTIVE, version: '0.17.0' }));
-    const mcp = startMcp(t, [old.target]);
-    const { error, status } = await mcp.fail('wait', { system: old.target, until: 'ask' });
-    assert.deepEqual([error, status], ['questions require a server of version 0.18 or later, got 0.17.0', 'active']);
-  });
-
-  it('is never answered, by no tool, whatever --allow says and the model tries', async (t) => {
-    const { server, port, client } = await startServer(t, { host: '127.0.0.1', commands: { evaluate: {} } });
-    const asked = server.ask('Delete 3 branches?');
-    const [{ id } = assert.fail()] = (await client.info())?.asks ?? [];
-    const body = {
-      ...ACTIVE, result: 'ok', id: 'k3f-1', state: 'done', accepts: { answer: {}, evaluate: {} }, commands: [],
-      asks: [{ id, message: 'Delete 3 branches?', parameters: { approved: { type: 'boolean' } } }],
-    };
-    const texts = [
-      'answer', 'Answer', ' answer', 'answer\n', 'answer ', `answer?id=${id}`, `answer&id=${id}`, '../answer',
-      './answer', 'evaluate/../answer', '%61nswer', 'answer#', 'answer/', 'answer\0', `evaluate?id=${id}`,
-      'evaluate&/api/answer', id,
-    ];
-    const given = { id, approved: true, command: 'answer', endpoint: 'answer', __proto__: null };
-    for (const allowed of ['', 'resume', 'shutdown', 'run:evaluate', 'resume,shutdown,run:evaluate', 'all']) {
-      const web = await startWeb(t, () => body); // would take everything
-      const mcp = startMcp(t, [...allowed === '' ? [] : ['--allow', allowed], web.target, at(port)]);
-      const { tools } = (await mcp.modern('tools/list')).result;
-      assert.ok(tools.every(({ name }: { name: string }) => !/answer|ask/.test(name)), 'there is no tool for it');
-      for (const name of ['answer', 'answer_question', 'POST /api/answer']) {
-        const { error } = await mcp.modern('tools/call', { name, arguments: { system: at(port), ...given } });
-        assert.equal(error?.code, -32602, name);
-      }
-      const calls = TOOLS.flatMap(({ name, inputSchema: { properties = {} } }) => texts.flatMap((text, index) => {
-        const isEnd = ['pause', 'save_state', 'shutdown'].includes(name); // these withdraw the question
-        const system = isEnd || index % 2 === 0 ? web.target : at(port);
-        const all = { system, reason: text, command: text, until: text, tag: text, name: text, since: text };
-        const values = Object.entries({ ...all, arguments: given, seconds: 1, mine: true, limit: 1 });
-        const fitting = Object.fromEntries(values.filter(([key]) => key in properties));
-        return [fitting, { ...fitting, ...given }].map((args) => mcp.modern('tools/call', { name, arguments: args }));
-      }));
-      assert.ok((await Promise.all(calls)).every(({ result }) => result !== undefined));
-      assert.deepEqual(web.requests.filter((request) => /answer/.test(request.replace(/\?.*/, ''))), [], allowed);
-      while (server.hasCommands()) { // what the server has taken, so that its queue has room
-        server.receiveCommand();
-        server.report({});
-      }
-      await mcp.end();
-    }
-    const { asks } = await client.info() ?? {};
-    assert.deepEqual(asks?.map((one) => one.id), [id], 'it is still open');
-    const mcp = startAt(t, [port], ['--allow', 'all']);
-    const { error } = await mcp.fail('run_command', { system: at(port), command: 'answer', reason: 'x' });
-    assert.equal(error, 'only people answer questions: tell the user, and do not retry');
-    await client.request('answer', { id, arguments: { approved: false } });
-    assert.equal((await asked).arguments.approved, false);
-  });
-});
-
 describe('get_history of control-mcp', SUITE, () => {
   it('returns what happened, when, by whom and why, also before it started', async (t) => {
     const path = join(makeFolder(t), 'train.jsonl');
@@ -488,6 +387,108 @@ describe('get_history of control-mcp', SUITE, () => {
     assert.deepEqual(secret.requests, []);
   });
 });
+
+// ───── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('A question of a program and control-mcp', SUITE, () => {
+  it('is shown by get_info and wait, which also waits for one, and by get_history with its answer', async (t) => {
+    const log = join(makeFolder(t), 'train.jsonl');
+    const { server, port, client } = await startServer(t, { host: '127.0.0.1', name: 'train', log });
+    const mcp = startAt(t, [port]);
+    const system = at(port);
+    const { tag, reported } = await mcp.call('get_info', { system });
+    assert.equal(reported.asks, undefined);
+    assert.equal((await mcp.call('wait', { system, until: 'ask', seconds: 1 })).ended, 'timeout');
+    const waits = [
+      mcp.call('wait', { system, until: 'ask', seconds: 60 }), mcp.call('wait', { system, tag, seconds: 60 }),
+    ];
+    const parameters = { file: { type: 'string', enum: ['a', 'b'] } } as const;
+    const asked = server.ask('Which file?', { parameters, timeout: 900_000 });
+    const [reached, changed] = await Promise.all(waits);
+    assert.deepEqual([reached.ended, changed.ended], ['reached', 'changed']);
+    const info = await mcp.call('get_info', { system });
+    const [{ id, at: askedAt, expiresAt, ...question }, ...others] = info.reported.asks;
+    assert.deepEqual([question, others], [{ message: 'Which file?', parameters }, []]);
+    assert.equal(Date.parse(expiresAt) - Date.parse(askedAt), 900_000);
+    const { systems: [listed] } = await mcp.call('list_systems', {});
+    for (const one of [reached, changed, listed]) assert.deepEqual(one.reported.asks, info.reported.asks);
+    assert.equal((await mcp.call('wait', { system, until: 'ask' })).ended, 'reached', 'it is still open');
+
+    const waiting = mcp.call('wait', { system, tag: info.tag, seconds: 60 });
+    await client.request('answer', { id, arguments: { file: 'b' }, by: 'ana@phone', reason: 'looked' });
+    await asked;
+    const after = await waiting;
+    assert.deepEqual([after.ended, after.reported.asks], ['changed', undefined]);
+    const { seconds, ...answer } = after.reported.commands[0];
+    const given = { arguments: { file: 'b' }, by: 'ana@phone', reason: 'looked' };
+    assert.deepEqual(answer, { id, command: 'answer', message: 'Which file?', at: askedAt, state: 'done', ...given });
+    await until(() => readFileSync(log, 'utf8').includes('"event":"answer"'));
+    const { entries } = await mcp.call('get_history', { system });
+    const told = entries.slice(-2).map(({ time, ...fields }: { time: string }) => fields);
+    const common = { id, message: 'Which file?' };
+    assert.deepEqual(told, [
+      { event: 'ask', ...common, parameters, expiresAt },
+      { event: 'answer', ...common, command: 'answer', state: 'done', seconds, ...given },
+    ]);
+  });
+
+  it('is not waited for at a server that has none, and says so', async (t) => {
+    const old = await startWeb(t, () => ({ ...ACTIVE, version: '0.17.0' }));
+    const mcp = startMcp(t, [old.target]);
+    const { error, status } = await mcp.fail('wait', { system: old.target, until: 'ask' });
+    assert.deepEqual([error, status], ['questions require a server of version 0.18 or later, got 0.17.0', 'active']);
+  });
+
+  it('is never answered, by no tool, whatever --allow says and the model tries', async (t) => {
+    const { server, port, client } = await startServer(t, { host: '127.0.0.1', commands: { evaluate: {} } });
+    const asked = server.ask('Delete 3 branches?');
+    const [{ id } = assert.fail()] = (await client.info())?.asks ?? [];
+    const body = {
+      ...ACTIVE, result: 'ok', id: 'k3f-1', state: 'done', accepts: { answer: {}, evaluate: {} }, commands: [],
+      asks: [{ id, message: 'Delete 3 branches?', parameters: { approved: { type: 'boolean' } } }],
+    };
+    const texts = [
+      'answer', 'Answer', ' answer', 'answer\n', 'answer ', `answer?id=${id}`, `answer&id=${id}`, '../answer',
+      './answer', 'evaluate/../answer', '%61nswer', 'answer#', 'answer/', 'answer\0', `evaluate?id=${id}`,
+      'evaluate&/api/answer', id,
+    ];
+    const given = { id, approved: true, command: 'answer', endpoint: 'answer', __proto__: null };
+    for (const allowed of ['', 'resume', 'shutdown', 'run:evaluate', 'resume,shutdown,run:evaluate', 'all']) {
+      const web = await startWeb(t, () => body); // would take everything
+      const mcp = startMcp(t, [...allowed === '' ? [] : ['--allow', allowed], web.target, at(port)]);
+      const { tools } = (await mcp.modern('tools/list')).result;
+      assert.ok(tools.every(({ name }: { name: string }) => !/answer|ask/.test(name)), 'there is no tool for it');
+      for (const name of ['answer', 'answer_question', 'POST /api/answer']) {
+        const { error } = await mcp.modern('tools/call', { name, arguments: { system: at(port), ...given } });
+        assert.equal(error?.code, -32602, name);
+      }
+      const calls = TOOLS.flatMap(({ name, inputSchema: { properties = {} } }) => texts.flatMap((text, index) => {
+        const isEnd = ['pause', 'save_state', 'shutdown'].includes(name); // these withdraw the question
+        const system = isEnd || index % 2 === 0 ? web.target : at(port);
+        const all = { system, reason: text, command: text, until: text, tag: text, name: text, since: text };
+        const values = Object.entries({ ...all, arguments: given, seconds: 1, mine: true, limit: 1 });
+        const fitting = Object.fromEntries(values.filter(([key]) => key in properties));
+        return [fitting, { ...fitting, ...given }].map((args) => mcp.modern('tools/call', { name, arguments: args }));
+      }));
+      assert.ok((await Promise.all(calls)).every(({ result }) => result !== undefined));
+      assert.deepEqual(web.requests.filter((request) => /answer/.test(request.replace(/\?.*/, ''))), [], allowed);
+      while (server.hasCommands()) { // what the server has taken, so that its queue has room
+        server.receiveCommand();
+        server.report({});
+      }
+      await mcp.end();
+    }
+    const { asks } = await client.info() ?? {};
+    assert.deepEqual(asks?.map((one) => one.id), [id], 'it is still open');
+    const mcp = startAt(t, [port], ['--allow', 'all']);
+    const { error } = await mcp.fail('run_command', { system: at(port), command: 'answer', reason: 'x' });
+    assert.equal(error, 'only people answer questions: tell the user, and do not retry');
+    await client.request('answer', { id, arguments: { approved: false } });
+    assert.equal((await asked).arguments.approved, false);
+  });
+});
+
+// ───── Waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('wait of control-mcp', SUITE, () => {
   it('ends with a status, a change, also since a tag, or when the detail meets a condition', async (t) => {
