@@ -30,13 +30,10 @@ export async function listAsks(client: PrintableClient): Promise<Outcome> {
   const lack = refuseLack(reply);
   if (lack !== null) return lack;
   if (!reply.ok) return failure(reply);
-  const text = questionsIn(reply.body).map(describeInFull).join('\n');
-  return { exitCode: EXIT.DONE, text, json: { asks: reply.body['asks'] } };
-}
-
-function describeInFull(question: Question): string {
-  const start = [question.id, describeTimes(question)].filter((text) => text !== '').join(', ');
-  return [`${start}: ${question.message}`, ...[...question.parameters].map(describeParameter)].join('\n');
+  const lines = questionsIn(reply.body).flatMap((question) => {
+    return [`${describeTimes(question)}: ${question.message}`, ...[...question.parameters].map(describeParameter)];
+  });
+  return { exitCode: EXIT.DONE, text: lines.join('\n'), json: { asks: reply.body['asks'] } };
 }
 
 /** Returns null if the system has questions, or has not responded. */

@@ -18,10 +18,8 @@ import { logsOfUser, nameOf } from '../shared/reach/logs.ts';
 import { completeName } from '../shared/reach/names.ts';
 import { CLIENT_OPTIONS } from './options.ts';
 import { selectTargets } from './targets.ts';
-import type { Question } from '../shared/words/asks.ts';
 import type { Shell } from '../shared/words/commands.ts';
 import type { NamedOption, Option } from '../shared/line/options.ts';
-import type { PrintableReply } from '../shared/reach/replies.ts';
 import type { Values } from './options.ts';
 
 export const COMPLETE = '__complete';
@@ -88,8 +86,7 @@ export async function complete(line: string = '', ...shellWords: string[]): Prom
   const [program = '', ...words] = wordsBefore(line);
   let limit: NodeJS.Timeout | undefined;
   try {
-    const args = isAsk(program, words) ? ['ask', '--help'] : ['--help'];
-    const help = isClient(program) ? '' : execFileSync(program, args, { encoding: 'utf8' });
+    const help = isClient(program) ? '' : execFileSync(program, ['--help'], { encoding: 'utf8' });
     limit = setTimeout(() => process.exit(EXIT.DONE), COMPLETION_MS); // a DNS lookup cannot be aborted
     await printCandidates(program, help, words, shellWords);
   } catch {} // the user is still typing; the complete line reports errors
@@ -101,18 +98,12 @@ function isClient(program: string): boolean {
   return basename(program) === 'control-client';
 }
 
-/** Whether the line is one of `control-run ask`, which starts no command. */
-function isAsk(program: string, [first, ...others]: string[]): boolean {
-  return basename(program) === 'control-run' && first === 'ask' && others.length > 0;
-}
-
 async function printCandidates(
   program: string,
   help: string,
   words: string[],
   [replaced, ...split]: string[],
 ): Promise<void> {
-  const startsCommand = basename(program) === 'control-run' && !isAsk(program, words);
   const current = words.pop() ?? '';
   const kept = Math.max(0, current.length - (replaced ?? current).length); // bash replaces what follows = or :
   const offer = (offers: readonly string[]): void => {
@@ -128,7 +119,7 @@ async function printCandidates(
   const isPending = last?.kind === 'option' && last.value === undefined && known[last.name]?.type === 'string';
   const option = known[isPending ? last.name : named];
   const isOption = current.startsWith('-');
-  if (startsCommand && (first !== undefined || (option === undefined && !isOption))) {
+  if (basename(program) === 'control-run' && (first !== undefined || (option === undefined && !isOption))) {
     const before = words.slice(0, first === undefined ? Infinity : first.index + Number(first.kind !== 'positional'));
     return console.log(`command ${countOf([program, ...before], split)}`);
   }
@@ -175,11 +166,8 @@ async function offerArguments(
   const targets = await selectTargets(after.filter((other) => !isArgument(other)), values, COMPLETION_MS, '');
   const reply = await targets[0]?.client.request('info');
   const typed = [...name !== undefined && isFirst ? [name] : [], ...after.filter(isArgument), current];
-  offer(command.name === 'run' ? completionsOf(acceptedIn(reply), typed) : completeAnswer(asksOf(reply), typed, false));
-}
-
-function asksOf(reply: PrintableReply | undefined): Question[] {
-  return reply?.ok === true ? questionsIn(reply.body) : [];
+  if (command.name === 'run') offer(completionsOf(acceptedIn(reply), typed));
+  else if (reply?.ok === true) offer(completeAnswer(questionsIn(reply.body), typed, false));
 }
 
 /** How many words of the shell are as long as these words; without any, the shell splits as we do. */

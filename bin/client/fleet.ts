@@ -20,12 +20,8 @@ const MAX_ENDED = 100;
 const { compare } = new Intl.Collator('en', { numeric: true }); // t2 before t10
 
 export function compareRows(one: Row, other: Row): number {
-  return compare(one.name, other.name) || compare(`${one.target.name}`, `${other.target.name}`);
-}
-
-/** Moves the systems that ask to the top. */
-export function asksFirst(sorted: readonly Row[]): Row[] {
-  return [...sorted.filter(({ asks }) => asks), ...sorted.filter(({ asks }) => !asks)];
+  return Number(other.asks) - Number(one.asks) || compare(one.name, other.name) ||
+    compare(`${one.target.name}`, `${other.target.name}`);
 }
 
 /** A system in the table. Its texts are safe to print. */
@@ -105,7 +101,7 @@ export class Fleet {
   readonly #signal: AbortSignal;
   readonly #onChange: () => void;
   #rows: readonly Row[] = []; // oldest first
-  #sorted: readonly Row[] | null = null;
+  #sorted: Row[] = [];
 
   /**
    * @param signal Ends all requests.
@@ -121,11 +117,11 @@ export class Fleet {
 
   /** Sorted by name, first those that ask. */
   get rows(): readonly Row[] {
-    return asksFirst(this.#sorted ??= [...this.#rows].sort(compareRows));
+    return this.#sorted.sort(compareRows); // almost sorted already
   }
 
   #setRows(rows: readonly Row[]): void {
-    [this.#rows, this.#sorted] = [rows, null];
+    [this.#rows, this.#sorted] = [rows, [...rows]];
   }
 
   /** @param isLasting Whether a system that ends may come back at its address. */
@@ -162,10 +158,7 @@ export class Fleet {
   }
 
   async #follow(row: Row, isLasting: boolean): Promise<void> {
-    let { name } = row;
     for await (const { reply } of row.system.follow(this.#signal, WAIT_S)) {
-      if (row.name !== name) this.#sorted = null;
-      ({ name } = row);
       this.#onChange();
       if (!isLasting && isAbsent(reply)) return this.#keep(row);
       if (!reply.ok) await this.#pause();

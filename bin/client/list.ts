@@ -4,7 +4,7 @@ import { EXIT, warn } from '../shared/line/options.ts';
 import { isAbsent, statusNameOf } from '../shared/reach/replies.ts';
 import { inParallel } from '../shared/reach/targets.ts';
 import { excerptOf, printable, printableJson } from '../shared/words/text.ts';
-import { asksFirst, compareRows, Fleet, Row } from './fleet.ts';
+import { compareRows, Fleet, Row } from './fleet.ts';
 import { failure } from './send.ts';
 import { fit, Screen, Table, terminalSize } from './table.ts';
 import type { Target } from '../shared/reach/targets.ts';
@@ -22,11 +22,11 @@ export async function list(targets: readonly Target[], isJson: boolean): Promise
     rows.push(row);
     exitCode = Math.max(exitCode, reply.ok ? EXIT.DONE : failure(reply).exitCode);
   });
-  const sorted = asksFirst(rows.sort(compareRows));
-  if (isJson) sorted.forEach((row) => console.log(toJson(row)));
-  else if (process.stdout.isTTY) print(new Table().linesOf(sorted, terminalSize().columns));
-  else print(linesOf(sorted));
-  for (const { target, system: { error } } of sorted) {
+  rows.sort(compareRows);
+  if (isJson) rows.forEach((row) => console.log(toJson(row)));
+  else if (process.stdout.isTTY) print(new Table().linesOf(rows, terminalSize().columns));
+  else print(linesOf(rows));
+  for (const { target, system: { error } } of rows) {
     if (error !== '') warn(`${target.title}: ${error}`);
   }
   return exitCode;

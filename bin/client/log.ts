@@ -271,15 +271,14 @@ class Logs {
     return system;
   }
 
-  /** Adds the status of a system that runs when the printed part begins, and its open questions. */
+  /** Adds the status of a system that runs when the printed part begins. */
   #begin(system: Logged): void {
-    const { hasBegun, story: { isOpen, status, asks } } = system;
+    const { hasBegun, story: { isOpen, status } } = system;
     system.hasBegun = true;
     if (!hasBegun) system.story.unfold();
-    if (hasBegun || !isOpen) return;
-    const lines = [...status === null ? [] : [status], ...asks];
-    if (!this.#options.isJson) return this.#push(system, lines);
-    for (const { entry } of lines) this.#pushEntry(system, entry);
+    if (hasBegun || !isOpen || status === null) return;
+    if (this.#options.isJson) this.#pushEntry(system, status.entry);
+    else this.#push(system, [status]);
   }
 
   #cut(system: Logged): void {

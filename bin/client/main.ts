@@ -29,7 +29,9 @@ import type { Outcome } from './send.ts';
 
 const REQUEST_TIMEOUT_MS = 5000;
 const MAX_EXPIRES_S = 86_400;
-const HINT = '; arguments are name=value'; // for an argument mistaken for a target
+// For an argument mistaken for a target:
+const HINT = '; arguments are name=value';
+const ANSWER_HINT = '; an answer is --yes, --no or name=value';
 
 /**
  * Returns the exit code.
@@ -55,7 +57,8 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   if (name === 'list') return list(await selectAll(name, words, values, requestMs), values.json === true);
   const awaitsEnd = name === 'wait' && argument === 'offline'; // the system may have ended just now
   const sources = awaitsEnd ? { ...values, absence: 'offline' as const } : values;
-  const targets = await selectTargets(words, sources, requestMs, (invocation ?? answering) === null ? '' : HINT);
+  const hint = invocation !== null ? HINT : answering !== null ? ANSWER_HINT : '';
+  const targets = await selectTargets(words, sources, requestMs, hint);
   if (targets.length === 0) return EXIT.OFFLINE; // selectAll() has warned
   const end = endOfOutput();
   const hook = exec && new ChangeHook(exec.command, exec.words);

@@ -216,14 +216,13 @@ function takeInvocation(words: string[], values: Values): Invocation | null {
 /** Removes the id and the arguments from the words after `answer`; targets remain. */
 function takeAnswer(words: string[], { yes, no }: Values): Answering {
   const id = isQuestionId(words[0] ?? '') ? `${words.shift()}` : '';
-  const [...all] = words.splice(0, Infinity);
+  const all = words.splice(0, Infinity);
   words.push(...all.filter((word) => !isArgument(word)));
   const given = all.filter(isArgument);
   const answers = [...yes ? ['--yes'] : [], ...no ? ['--no'] : [], ...given];
   const [one = '', other] = answers;
   const isShort = one.startsWith('--');
   if (isShort && other !== undefined) throw new UsageError(`${one} and ${other} are mutually exclusive`);
-  parseArguments(given); // before anything is sent
   return { id, words: isShort ? [one.slice(2)] : given };
 }
 

@@ -3,7 +3,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { paintStatus } from '../shared/line/color.ts';
-import { describeQuestion, isAnswer, messageIn, questionsIn } from '../shared/words/asks.ts';
+import { describeQuestion, questionsIn } from '../shared/words/asks.ts';
 import { ASK, wordOf } from '../shared/words/commands.ts';
 import { describeCause, describeCommand, describeEnd, localTime } from '../shared/words/describe.ts';
 import { warn } from '../shared/line/options.ts';
@@ -11,8 +11,6 @@ import { isDenied } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
 import { excerptOf, printable, printableJson } from '../shared/words/text.ts';
 import type { FailedReply, PrintableClient } from '../shared/reach/replies.ts';
-
-const MAX_WITHDRAWN = 100;
 
 export interface WatchOptions {
   /** Ends the watch. */
@@ -41,7 +39,6 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
   };
   const system = new FollowedSystem(client);
   let known: ReadonlySet<string> = new Set(); // the ids of the open questions
-  const withdrawn = new Set<string>(); // the messages of questions that nobody has answered
   for await (const { reply, before, completed } of system.follow(signal)) {
     if (isDenied(reply)) return reply;
     const { status, end } = system;
@@ -55,18 +52,12 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
       const shown = { reason: how ?? excerptOf(reason), target: printable(target ?? client.target), question: '' };
       if (before !== '') hook?.report(client, { status, before, ...shown });
     }
-    for (const entry of completed) {
-      print(describeCommand(entry), entry);
-      if (withdrawn.size > MAX_WITHDRAWN) withdrawn.clear();
-      if (isAnswer(entry) && entry['error'] === 'withdrawn') withdrawn.add(messageIn(entry));
-    }
+    for (const entry of completed) print(describeCommand(entry), entry);
     const questions = system.isCurrent ? questionsIn(system.info) : [];
     for (const question of questions.filter(({ id }) => !known.has(id))) {
       const { message, entry } = question;
       print(paintStatus(`asks: ${describeQuestion(question, questions.length > 1)}`, 'asks'), { event: ASK, ...entry });
-      const isAgain = withdrawn.delete(message); // after a pause or a save: who has been notified knows it
-      const about = { status, before: status, reason: '', target: printable(target ?? client.target) };
-      if (!isAgain) hook?.ask({ ...about, question: message });
+      hook?.ask({ status, before: status, reason: '', target: printable(target ?? client.target), question: message });
     }
     if (system.isCurrent) known = new Set(questions.map(({ id }) => id));
   }

@@ -57,7 +57,7 @@ export class Session {
     while (!this.#hasEnded) {
       const line = await (this.#prompt === null ? this.#lines.next('') : this.#prompt.next());
       if (line === null) break;
-      if (!(await this.#execute(line.trim()))) allSucceeded = false;
+      if (!(await this.#execute(line.trim()).catch(failUsage))) allSucceeded = false;
     }
     this.#prompt?.close();
     return allSucceeded;
@@ -112,12 +112,7 @@ export class Session {
     const accepts = acceptedIn(info);
     const declaration = accepts.get(name);
     if (declaration === undefined) return failUnknown(name, accepts.keys());
-    try {
-      return await this.#follow(name, { arguments: readArguments(parseArguments(words), declaration) });
-    } catch (error) {
-      if (error instanceof UsageError) return fail(error.message);
-      throw error;
-    }
+    return this.#follow(name, { arguments: readArguments(parseArguments(words), declaration) });
   }
 
   /** Answers the question that is named, or that was the only one when the line was begun. */
@@ -127,23 +122,17 @@ export class Session {
     if (!info.ok && !lacksInfo(info)) return fail(`answer not sent: ${info.error}`);
     const open = info.ok ? asksIn(info.body) : null;
     if (open === null) return fail(describeLack(info.body));
-    const [only = { id: '' }, other] = open;
-    const { id } = isNamed ? { id: `${words[0]}` } : this.#prompt?.meant ?? (other === undefined ? only : { id: '' });
+    const id = isNamed ? `${words[0]}` : this.#prompt?.meant ?? idOfOnly(open);
     if (id === '') return fail(open.length > 0 ? `the id must be given: ${describeOpen(open)}` : 'no question is open');
     const question = open.find((one) => one.id === id);
-    try {
-      const given = question === undefined ? {} : readAnswer(question, isNamed ? words.slice(1) : words);
-      this.#sent.add(id);
-      const reply = await this.#patiently((signal) => {
-        return this.#client.request('answer', { id, arguments: given, by: BY, signal });
-      });
-      if (reply.ok) return print(describeGiven(question ?? { message: '' }, given));
-      this.#sent.delete(id);
-      return fail(reply.error); // also how a question has ended in the meantime
-    } catch (error) {
-      if (error instanceof UsageError) return fail(error.message);
-      throw error;
-    }
+    const given = question === undefined ? {} : readAnswer(question, isNamed ? words.slice(1) : words);
+    this.#sent.add(id);
+    const reply = await this.#patiently((signal) => {
+      return this.#client.request('answer', { id, arguments: given, by: BY, signal });
+    });
+    if (reply.ok) return print(describeGiven(question ?? { message: '' }, given));
+    this.#sent.delete(id);
+    return fail(reply.error); // also how a question has ended in the meantime
   }
 
   async #status(): Promise<boolean> {
@@ -211,6 +200,11 @@ export class Session {
   }
 }
 
+/** Empty unless exactly one question is open. */
+function idOfOnly([question, other]: readonly Question[]): string {
+  return question === undefined || other !== undefined ? '' : question.id;
+}
+
 function isDefault({ target }: PrintableClient): boolean {
   return target === `${DEFAULT_HOST}:${DEFAULT_PORT}`;
 }
@@ -224,6 +218,11 @@ function print(text: string): true {
 function failUnknown(word: string, declared: Iterable<string> = []): false {
   const hint = suggest(word, [...COMMANDS.flatMap(wordsOf), ...declared]);
   return fail(`unknown command '${word}'${hint}; type help for a list of commands`);
+}
+
+function failUsage(error: unknown): false {
+  if (!(error instanceof UsageError)) throw error;
+  return fail(error.message);
 }
 
 function fail(message: string): false {
@@ -242,6 +241,8 @@ const CHANGES: ReadonlyMap<string, string> = new Map([
 
 /** The prompt: the address unless it is the default, and the current status. Prints changes by others above it. */
 class Prompt {
+  /** The question that an answer without an id is for: the only one when the line was begun. Otherwise empty. */
+  meant: string = '';
   readonly #client: PrintableClient;
   readonly #lines: Lines;
   readonly #sent: ReadonlySet<unknown>;
@@ -250,7 +251,6 @@ class Prompt {
   #info: Body = {}; // the latest one
   #known = ''; // the latest announced status, and since when it holds
   #asks: readonly Question[] = []; // the open ones that are announced
-  #meant: Pick<Question, 'id'> = { id: '' };
   #readAt = 0; // when the latest line was read
   #isReading = false;
   #heardAt = performance.now();
@@ -281,11 +281,6 @@ class Prompt {
 
   close(): void {
     this.#end.abort();
-  }
-
-  /** The question that an answer without an id is for: the only one when the line was begun. Without one, no id. */
-  get meant(): Pick<Question, 'id'> {
-    return this.#meant;
   }
 
   async #follow(): Promise<void> {
@@ -333,11 +328,10 @@ class Prompt {
     for (const question of asks.filter((one) => !isOf(one, this.#asks))) {
       const text = paintStatus(`asks: ${describeQuestion(question, asks.length > 1)}`, 'asks');
       if (this.#isReading) this.#lines.print(text);
-      else print(`\n${text}`); // the line may be open
+      else print(`\n${text}, after Ctrl-C`); // the line may be open
     }
     this.#asks = asks;
-    const [only = { id: '' }, other] = asks;
-    if (!this.#lines.isTyping) this.#meant = other === undefined ? only : { id: '' };
+    if (!this.#lines.isTyping) this.meant = idOfOnly(asks);
   }
 
   #update(status: string): void {

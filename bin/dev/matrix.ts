@@ -342,7 +342,8 @@ async function runCell({ node = '24', files, build, host, says }: Cell, root: st
 
 /** Returns what is wrong with the log of a host, or an empty string. */
 function faultInLog(text: string): string {
-  const entries: { event: string; command?: string; by?: string }[] = text.trim().split('\n').map((line) => JSON.parse(line));
+  const lines = text.trim().split('\n');
+  const entries: { event: string; command?: string; by?: string }[] = lines.map((line) => JSON.parse(line));
   const done = entries.filter(({ event }) => event === 'outcome').map(({ command }) => command).join();
   const isWhole = entries[0]?.event === 'start' && entries.at(-1)?.event === 'end';
   const isAsked = entries.some(({ event }) => event === 'ask');

@@ -47,10 +47,8 @@ export async function askFromShell(args: readonly string[], say: (message: strin
     timeout: timeout === undefined ? undefined : parseDuration('--timeout', timeout),
     parameters: parameters === undefined ? undefined : parseJson('--parameters', parameters),
   });
-  const isWindows = process.platform === 'win32';
   const path = process.env['CONTROL_RUN_SOCKET'];
-  const why = isWindows ? 'control-run ask is not available on Windows' : 'this is not a program under control-run';
-  if (isWindows || !path) throw new UsageError(`nobody can answer: ${why}`);
+  if (!path) throw new UsageError('nobody can answer: not under control-run, which sets CONTROL_RUN_SOCKET');
   const timer = setTimeout(() => say(`waits for an answer: ${excerpt(message, MAX_VALUE_LENGTH)}`), SOON_MS);
   const { error, arguments: values, ...author } = await exchange(path, question).finally(() => clearTimeout(timer));
   if (error === 'expired' || String(error).startsWith('withdrawn')) {

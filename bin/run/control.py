@@ -27,6 +27,7 @@ class Control:
     commands: a dict of names and functions: the program's own commands. The parameters are those of the function, each
         with a type (bool, int, float, str or typing.Literal); a default is optional. The first line of the docstring is
         the description. The client receives what the function returns; if it raises, only the command fails.
+    Only one thread may call poll() and ask().
     Raises TypeError or ValueError if a command cannot be declared, even without control-run."""
     Interrupted = Interrupted
 

@@ -17,8 +17,8 @@ const EXEC_MS = 1000; // a starting process has no mark before exec()
 export const STARTING: Listed = { pid: -1, startedAt: 0 };
 
 // While control-run lives, the shell, which is small, only reads which processes to end. It ignores SIGTERM, which may
-// be sent to all children of control-run. If it cannot start control-run, which may be deleted or lack memory, it signals
-// the known processes itself, so that nothing stays stopped.
+// be sent to all children of control-run. If it cannot start control-run, which may be deleted or lack memory, it
+// signals the known processes itself, so that nothing stays stopped.
 const SCRIPT = `
 cgroup=$1 folder=$2 known=
 shift 2

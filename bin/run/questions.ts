@@ -13,7 +13,7 @@ import { once } from 'node:events';
 import { chmodSync, mkdirSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { SystemStatus } from '../../control.ts';
 import { excerpt, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
 import { MAX_LINE_LENGTH, parse } from './channel.ts';
@@ -55,7 +55,7 @@ export async function ask(server: WebApiServer<string>, fields: Fields, signal: 
 
 export class Questions {
   /** Of the socket; only this user may enter it. */
-  readonly folder: string = join(tmpdir(), `control-run-${randomBytes(6).toString('hex')}`);
+  readonly folder: string = resolve(tmpdir(), `control-run-${randomBytes(6).toString('hex')}`);
   readonly #server: WebApiServer<string>;
   readonly #listener: Server = createServer((socket) => this.#serve(socket)).unref();
   readonly #open: Set<Lasting> = new Set();

@@ -117,7 +117,8 @@ describe('The recipes', () => {
       return holds.map(({ by }) => by).join() === holders.join();
     });
     use();
-    start(t, 'sh', [join(FOLDER, 'yield-gpu.sh')], { XDG_RUNTIME_DIR: session, PATH: `${path}:${process.env['PATH']}` });
+    const env = { XDG_RUNTIME_DIR: session, PATH: `${path}:${process.env['PATH']}` };
+    start(t, 'sh', [join(FOLDER, 'yield-gpu.sh')], env);
     await pause();
     use('102, 9000');
     await areHeldBy('office-hours', 'yield-gpu');

@@ -69,7 +69,7 @@ export type Address = Partial<Record<typeof ADDRESS_PARTS[number], string | unde
 /** What messages call the parts of an address, and the token. */
 type Names = Record<keyof Address | 'token', string>;
 
-const PORT_USER_MS = 500; // in which the system that uses a port must respond with its name
+const PORT_USER_MS = 3000; // in which the system that uses a port must respond with its name
 
 const OPTIONS: Names = { host: '--host', port: '--port', socket: '--socket', token: 'CONTROL_TOKEN' };
 const VARIABLES: Names = { ...OPTIONS, host: 'CONTROL_HOST', port: 'CONTROL_PORT', socket: 'CONTROL_SOCKET' };

@@ -2,7 +2,7 @@
 // be any program, so every field may have any type and text.
 
 import { UsageError } from '../line/options.ts';
-import { completionsOf, parametersIn, parseArguments, readArguments } from './accepts.ts';
+import { completionsOf, isArgument, parametersIn, parseArguments, readArguments } from './accepts.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
 import { describeDuration, secondsSince, timeIn } from './time.ts';
 import type { Body } from './time.ts';
@@ -46,7 +46,7 @@ export function messageIn({ message }: Body): string {
 }
 
 /** The parameter of a question that yes or no answers: its only one, and a boolean. Otherwise null. */
-export function yesOrNo({ parameters }: Question): string | null {
+function yesOrNo({ parameters }: Question): string | null {
   const [[name, { type, enum: choices }] = ['', {} as Body], ...others] = parameters;
   return type === 'boolean' && choices === undefined && others.length === 0 ? name : null;
 }
@@ -59,14 +59,15 @@ export function describeQuestion(question: Question, needsId: boolean = false): 
   return `${question.message} (${words.join(' ')})`;
 }
 
-/** `asked 3 min ago, expires in 12 min`. */
+/** `k3f-q2, asked 3 min ago, expires in 12 min`. */
 export function describeTimes(question: Question): string {
-  const age = ageOf(question);
-  return [age && `asked ${age} ago`, expiryOf(question)].filter((text) => text !== '').join(', ');
+  const [age, expiresAt] = [ageOf(question), timeIn(question.entry, 'expiresAt')];
+  const left = describeDuration(Math.max(0, (expiresAt ?? 0) - Date.now()) / 1000);
+  return [question.id, age && `asked ${age} ago`, expiresAt && `expires in ${left}`].filter(Boolean).join(', ');
 }
 
 /** What a question takes: `yes or no`, `file=… [note=…]`. Empty if an answer has no arguments. */
-export function takenBy(question: Question): string {
+function takenBy(question: Question): string {
   if (yesOrNo(question) !== null) return 'yes or no';
   return excerpt([...question.parameters].map(([name, { type, enum: choices, default: initial }]) => {
     const values = type === 'boolean' ? ['true', 'false'] : Array.isArray(choices) ? choices.map(textOfJson) : [];
@@ -80,12 +81,6 @@ export function takenBy(question: Question): string {
 export function ageOf({ entry }: Question): string {
   const age = secondsSince(entry, 'at');
   return age === null ? '' : describeDuration(age);
-}
-
-/** `expires in 12 min`. Empty if it does not expire. */
-export function expiryOf({ entry }: Question): string {
-  const time = timeIn(entry, 'expiresAt');
-  return time === null ? '' : `expires in ${describeDuration(Math.max(0, time - Date.now()) / 1000)}`;
 }
 
 /** The open questions on one line: `asks: Delete 3 branches?`, `asks 2 questions: Delete 3 branches?`. Or empty. */
@@ -141,9 +136,10 @@ export function describeLack({ version }: Body): string {
 export function readAnswer(question: Question, words: readonly string[]): object {
   const name = yesOrNo(question);
   const [word = '', other] = words;
-  const isShort = other === undefined && Object.hasOwn(SHORT, word);
-  if (isShort && name !== null) return { [name]: SHORT[word] };
-  if (isShort) throw new UsageError(`${question.id} takes ${takenBy(question) || 'no arguments'}, got ${word}`);
+  if (name !== null && other === undefined && Object.hasOwn(SHORT, word)) return { [name]: SHORT[word] };
+  const wrong = words.find((text) => !isArgument(text));
+  const taken = takenBy(question) || 'no arguments';
+  if (wrong !== undefined) throw new UsageError(`${question.id} takes ${taken}, got ${wrong}`);
   return readArguments(parseArguments(words), { description: '', parameters: question.parameters });
 }
 

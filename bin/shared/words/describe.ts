@@ -1,8 +1,6 @@
 // The body of /api/info in words for people. The server may be any program, so every field may have any type and text.
 
-import {
-  describeAnswer, describeQuestion, describeTimes, isAnswer, questionsIn, summarizeAsks,
-} from './asks.ts';
+import { describeAnswer, describeQuestion, describeTimes, isAnswer, questionsIn, summarizeAsks } from './asks.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
 import { clockTime, describeDuration, secondsSince, timeIn } from './time.ts';
 import type { Body } from './time.ts';
@@ -85,9 +83,7 @@ export function describeInfo(info: Body): string[] {
     const time = sentAt !== null && isAnswer(entry) ? sentAt + 1000 * secondsOf(entry) : sentAt; // when it was asked
     return `${time === null ? '' : `${clockTime(new Date(time))} `}${describeCommand(entry)}`;
   });
-  const asks = questionsIn(info).map((question) => {
-    return `${[question.id, describeTimes(question)].filter(Boolean).join(', ')}: ${describeQuestion(question)}`;
-  });
+  const asks = questionsIn(info).map((question) => `${describeTimes(question)}: ${describeQuestion(question)}`);
   const started = secondsSince(info, 'startedAt');
   const rows = [
     ['name', `${textOf(info, 'name')} (process ${textOf(info, 'pid')} on ${textOf(info, 'host')})`],

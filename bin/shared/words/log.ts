@@ -32,8 +32,7 @@ const PASSING = ['pausing', 'resuming']; // statuses that lead to another one
 const NOBODY = 'somebody'; // what servers call a sender without a name
 const NOISE_MS = 50; // between the times of an entry, which come from two clocks
 const MAX_GIVEN = 200; // characters of arguments
-const MAX_KNOWN = 1000; // outcomes that may be repeated
-const MAX_ASKS = 100; // questions that are open, or were not answered
+const MAX_KNOWN = 1000; // outcomes and questions that may be repeated
 
 /** Returns the entry in a line of a log; null if it is none. */
 export function parseEntry(text: string): Body | null {
@@ -75,11 +74,8 @@ export class Story {
   lastTime: number = 0;
   readonly #isFolded: boolean;
   readonly #pending: Map<string, Body> = new Map(); // commands without an outcome, by id
-  readonly #known: Set<string> = new Set(); // the ids of the latest outcomes
-  readonly #asks: Map<string, { line: Line; isTold: boolean }> = new Map(); // open questions, by id
-  /** The latest ends without an answer, by message. A withdrawn question is mostly asked again, so its end waits. */
-  readonly #unanswered: Map<string, Line | null> = new Map();
-  readonly #folds: Map<string, Line> = new Map(); // since the latest line that is no outcome
+  readonly #known: Set<string> = new Set(); // the ids of the latest outcomes, and of questions after `ask `
+  readonly #folds: Map<string, Line> = new Map(); // since the latest line that is neither an outcome nor a question
   #hasServer = false; // it has started, and not ended
   #hasProgram = false; // the same for a program under control-run
   #startTime = 0;
@@ -95,11 +91,6 @@ export class Story {
   /** Whether the log has no end of the system yet. */
   get isOpen(): boolean {
     return this.#hasServer || this.#hasProgram;
-  }
-
-  /** The open questions that have been told. */
-  get asks(): Line[] {
-    return [...this.#asks.values()].filter(({ isTold }) => isTold).map(({ line }) => line);
   }
 
   /** Begins a new line for the next outcome, although it may equal the latest one. */
@@ -119,7 +110,10 @@ export class Story {
       case 'status': lines.push(...this.#noteStatus(entry, time)); break;
       case 'command': this.#noteCommand(entry); break;
       case 'ask': lines.push(...this.#noteAsk(entry, time)); break;
-      case 'answer': lines.push(...this.#noteAnswer(entry, time)); break;
+      case 'answer':
+        if (entry['state'] === 'done') this.#folds.clear(); // each answer is a decision
+        lines.push(...this.#noteOutcome(entry, time));
+        break;
       case 'outcome': lines.push(...this.#noteOutcome(entry, time)); break;
       case 'thread':
         this.#mayRepeat = true;
@@ -146,21 +140,18 @@ export class Story {
     const why = isHere ? 'killed, or the machine stopped' : 'killed, the machine stopped, or it runs on another one';
     const text = `the log ends here: ${why}`;
     const held = this.#held === null ? [] : this.#show(this.#held);
-    this.#asks.clear();
-    const pending = [...this.#abandon(this.lastTime), ...this.#endAsks()];
-    const lines = [...held, ...pending, this.#line(this.lastTime, text, { event: 'end' })];
+    const lines = [...held, ...this.#abandon(this.lastTime), this.#line(this.lastTime, text, { event: 'end' })];
     [this.#hasServer, this.#hasProgram] = [false, false];
     return lines;
   }
 
-  /** What a live system does at the end of its log: it ends, asks again, or commands have no outcome yet. */
+  /** What a live system does at the end of its log: it ends, or commands have no outcome yet. */
   describeUnfinished(): Line[] {
-    const asked = [...this.#asks.values()].filter(({ isTold }) => !isTold).map(({ line }) => line);
     const end = this.#held?.['status'] === 'shutting down' ? this.#show(this.#held) : [];
     const commands = [...this.#pending.values()].map((entry) => {
       return { time: timeOf(entry), text: describeCommand(toCommand(entry, 'has no outcome yet')), status: '', entry };
     });
-    return [...end, ...commands, ...asked, ...this.#endAsks()];
+    return [...end, ...commands];
   }
 
   /** The same for one that has ended, or has lost lines. */
@@ -171,13 +162,6 @@ export class Story {
       const end = state ?? `has no outcome since ${clockTime(new Date(timeOf(entry)), new Date(time))}`;
       return this.#line(time, describeCommand(toCommand(entry, end)), entry);
     });
-  }
-
-  /** The ends of withdrawn questions that were not asked again. */
-  #endAsks(): Line[] {
-    const lines = [...this.#unanswered.values()].filter((line) => line !== null);
-    this.#unanswered.clear();
-    return lines;
   }
 
   #start(entry: Body, time: number): Line[] {
@@ -201,8 +185,7 @@ export class Story {
   #end(entry: Body, time: number): Line[] {
     const how = textOf(entry, 'ended');
     const isOfServer = how === '' || !Number.isInteger(entry['exitCode']); // without one, control-run itself is gone
-    const lines = isOfServer ? [...this.#abandon(time), ...this.#endAsks()] : [];
-    if (isOfServer) this.#asks.clear();
+    const lines = isOfServer ? this.#abandon(time) : [];
     if (how !== '' || !this.#hasProgram) lines.push(this.#line(time, how || 'ended', entry));
     if (isOfServer) this.#hasServer = false;
     if (how !== '') this.#hasProgram = false;
@@ -214,31 +197,11 @@ export class Story {
     if (!this.#known.has(id)) this.#pending.set(id, entry); // otherwise, it is repeated
   }
 
-  /** A question that is asked again after its end without an answer is not told twice. */
   #noteAsk(entry: Body, time: number): Line[] {
     const id = excerptOf(entry['id']);
-    if (this.#asks.has(id) || this.#known.has(id)) return []; // it is repeated
-    const message = messageIn(entry);
-    const isTold = !(this.#isFolded && this.#unanswered.delete(message));
-    const line: Line = { time, text: `asks: ${message}`, status: '', entry };
-    if (this.#asks.size >= MAX_ASKS) this.#asks.clear();
-    this.#asks.set(id, { line, isTold });
-    if (isTold) this.#folds.clear();
-    return isTold ? [line] : [];
-  }
-
-  #noteAnswer(entry: Body, time: number): Line[] {
-    const { state, error } = entry;
-    const [id, message] = [excerptOf(entry['id']), messageIn(entry)];
-    this.#asks.delete(id);
-    if (!this.#isFolded || state === 'done') return this.#noteOutcome(entry, time);
-    if (this.#known.has(id)) return []; // it is repeated
-    if (this.#unanswered.size >= MAX_ASKS) this.#unanswered.clear();
-    const line = error === 'withdrawn' ? { time, text: describeCommand(entry), status: '', entry } : null;
-    this.#unanswered.set(message, line);
-    if (line === null) return this.#noteOutcome(entry, time);
-    this.#know(id);
-    return [];
+    const text = `asks: ${messageIn(entry)}`;
+    const isRepeated = this.#known.has(id) || !this.#isNew(`ask ${id}`);
+    return isRepeated ? [] : this.#fold(text, { time, text, status: '', entry });
   }
 
   /** Whether the latest status tells all about a pause: who, why, and that it is done. */
@@ -257,28 +220,33 @@ export class Story {
       this.#held = null;
       return [];
     }
+    if ((id !== '' && !this.#isNew(id)) || this.#isTold(entry)) return [];
     const text = describeCommand(entry);
-    const isRepeated = id !== '' && this.#known.has(id);
-    if (isRepeated || this.#isTold(entry)) return [];
     const texts = ['command', 'message', 'by', 'reason', 'state'].map((name) => excerptOf(entry[name]));
-    const key = [...texts, excerptOfJson(entry['arguments'])].join('\n');
+    return this.#fold([...texts, excerptOfJson(entry['arguments'])].join('\n'), { time, text, status: '', entry });
+  }
+
+  /** Remembers an id. Returns false if it is known already: a new thread repeats what may be lost. */
+  #isNew(id: string): boolean {
+    if (this.#known.has(id)) return false;
+    this.#known.add(id);
+    if (this.#known.size > MAX_KNOWN) this.#known.delete(this.#known.values().next().value as string);
+    return true;
+  }
+
+  /** Returns the line unless it becomes part of an earlier one, which then changes. */
+  #fold(key: string, line: Line): Line[] {
     const folded = this.#folds.get(key);
-    const line: Line = folded ?? { time, text, status: '', entry };
-    this.#know(id);
     if (folded === undefined) {
       if (this.#isFolded) this.#folds.set(key, line);
       return [line];
     }
-    const { count, firstTime } = line.fold ?? { count: 1, firstTime: line.time };
+    const { count, firstTime } = folded.fold ?? { count: 1, firstTime: folded.time };
+    const { time, text, entry } = line;
     const since = clockTime(new Date(firstTime), new Date(time));
     const fold = { text, count: count + 1, firstTime };
-    Object.assign(line, { time, text: `${text} (${fold.count} times since ${since})`, entry, fold });
+    Object.assign(folded, { time, text: `${text} (${fold.count} times since ${since})`, entry, fold });
     return [];
-  }
-
-  #know(id: string): void {
-    this.#known.add(id);
-    if (this.#known.size > MAX_KNOWN) this.#known.delete(this.#known.values().next().value as string);
   }
 
   #noteStatus(entry: Body, time: number): Line[] {

@@ -320,7 +320,8 @@ describe('Questions', LIMIT, () => {
       checkStory(late);
       if (random() < 0.3 && ids.length > 0) { // one of those that have been open for some time
         const old = oneOf(random, ids);
-        const ended = { id: old, attempts: [await attempt(send, old, 'eve', { pick: round })], got: await open.get(old) };
+        const attempts = [await attempt(send, old, 'eve', { pick: round })];
+        const ended = { id: old, attempts, got: await open.get(old) };
         open.delete(old);
         assert.ok(checkStory(ended as Story));
         stories.push(ended as Story);
@@ -443,7 +444,8 @@ describe('Questions', LIMIT, () => {
         assert.ok(id.endsWith(`-q${(first + 2 + round) % 2 ** 32}`));
         assert.deepEqual((await asksOf(port)).map((one) => one.id), [open, id]);
         if (round % 5 === 1) control.abort();
-        const story = { id, attempts: [await attempt(send, id, 'ana', { pick: round })], got: await outcomeOf(question) };
+        const attempts = [await attempt(send, id, 'ana', { pick: round })];
+        const story = { id, attempts, got: await outcomeOf(question) };
         assert.equal(checkStory(story), round % 5 !== 1);
         stories.push(story);
         const { commands } = (await ask(port, INFO)).body;
@@ -485,7 +487,8 @@ describe('Threads that die', LIMIT, () => {
       while (attempts.at(-1)?.reply == null) { // the thread may be down
         const connections = [new Connection(port), new Connection(port)];
         attempts.push(...await Promise.all(connections.map((one, index) => {
-          return attempt(overConnection(one), id, `client ${attempts.length + index}`, { pick: attempts.length + index });
+          const pick = attempts.length + index;
+          return attempt(overConnection(one), id, `client ${pick}`, { pick });
         })));
         for (const { socket } of connections) socket.destroy();
         if (attempts.at(-1)?.reply == null) await sleep(20);
@@ -578,7 +581,9 @@ describe('A host that is busy', { ...LIMIT, concurrency: true }, () => {
       assert.equal(await host.hear(), 'busy');
       const asks = await asksOf(port);
       assert.equal(asks.length, 16);
-      for (const { id } of asks) assert.equal((await answer(port, id, { pick: picks.push(picks.length) })).statusCode, 200);
+      for (const { id } of asks) {
+        assert.equal((await answer(port, id, { pick: picks.push(picks.length) })).statusCode, 200);
+      }
       host.release();
     }
     await host.ends(...picks.map((_, index) => index + 1));
@@ -606,7 +611,8 @@ describe('A host that is busy', { ...LIMIT, concurrency: true }, () => {
     host.release();
     await host.ends();
     const lines = readLog(path).filter(({ event }) => event === 'answer');
-    assert.deepEqual(lines.map(({ id, seconds }) => [id, seconds]), commands.map((entry: any) => [entry.id, entry.seconds]));
+    const secondsOf = (entries: any[]): unknown[] => entries.map(({ id, seconds }) => [id, seconds]);
+    assert.deepEqual(secondsOf(lines), secondsOf(commands));
   });
 
   it('that has accepted a pause meanwhile gets no answer but the pause', async (t) => {
@@ -696,7 +702,9 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
       return control.ask('Mine?', { signal: AbortSignal.abort() });
     }],
     ['a question that expires', 'TimeoutError', (control) => control.ask('Late?', { timeout: 1 })],
-    ['an AbortError that imitates', 'AbortError', () => { throw new DOMException('Interrupted by pause', 'AbortError'); }],
+    ['an AbortError that imitates', 'AbortError', () => {
+      throw new DOMException('Interrupted by pause', 'AbortError');
+    }],
   ];
   for (const [what, name, step] of OTHERS) {
     it(`that fails with ${what} ends the launch`, async (t) => {
@@ -746,7 +754,7 @@ describe('A step of launch()', { ...LIMIT, concurrency: 8 }, () => {
     assert.deepEqual(approved, [false]);
   });
 
-  it('lives while a question is open, needs not handle it, and leaves nothing that keeps the process alive', async (t) => {
+  it('lives while a question is open, need not handle it, and leaves nothing that keeps a process alive', async (t) => {
     const path = join(makeFolder(t), 'log.jsonl');
     const host = runHost(t, `
       process.on('unhandledRejection', (error) => say('unhandled: ' + error));
@@ -849,7 +857,8 @@ describe('A wrong answer', { ...LIMIT, concurrency: true }, () => {
     server.ask('Two?').catch(() => {});
     const [one, two] = (await asksOf(port)).map(({ id }) => id);
     for (const [id, name] of [
-      ['', 'without an id'], ['q1', 'q1'], [`${one}0`, `${one}0`], [`${one} `, `${one} `], ['constructor', 'constructor'],
+      ['', 'without an id'], ['q1', 'q1'], [`${one}0`, `${one}0`], [`${one} `, `${one} `],
+      ['constructor', 'constructor'],
       [String(one).toUpperCase(), String(one).toUpperCase()], ['a\u0007b', 'ab'], ['x'.repeat(300), 'x'.repeat(200)],
     ] as const) {
       const reply = await answer(port, id, { approved: true });
@@ -890,7 +899,8 @@ describe('A wrong question', { ...LIMIT, concurrency: true }, () => {
   it('is none if it is just within the limits; the message is one line without control characters', async (t) => {
     const { server, port, path } = await start(t);
     const texts: [message: string, shown?: string][] = [
-      ['x'.repeat(1000)], ['😀'.repeat(1000)], ['a'], [' a\r\n\r\nb\u2028c\t ', 'a b c'], ['\x1b]0;title\x07', ']0;title'],
+      ['x'.repeat(1000)], ['😀'.repeat(1000)], ['a'], [' a\r\n\r\nb\u2028c\t ', 'a b c'],
+      ['\x1b]0;title\x07', ']0;title'],
       ['a\ud800b\udc00', 'a\ufffdb\ufffd'], ['\u202ea'], ['__proto__'], ['"\\'], ['null'],
     ];
     for (const [message, shown = message] of texts) {

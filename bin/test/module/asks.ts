@@ -102,7 +102,8 @@ export function checkStory({ id, attempts, got }: Story): boolean {
     assert.deepEqual(got, { arguments: values, by, reason });
   }
   const ended = isAnswered ? `${got.by} has answered ${id}`
-    : got.name === 'TimeoutError' ? `${id} has expired` : new RegExp(`^(${id} was withdrawn|a (pause|shutdown) waits)$`);
+    : got.name === 'TimeoutError' ? `${id} has expired`
+    : new RegExp(`^(${id} was withdrawn|a (pause|shutdown) waits)$`);
   for (const { reply } of attempts) {
     if (reply === null || reply.statusCode === 200) continue;
     if (reply.statusCode === 404) assert.match(reply.body.error, new RegExp(`^There is no question ${id}: open are `));

@@ -39,7 +39,8 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
 
   it('declares and documents its public names, and no others', () => {
     const types = readFileSync(join('dist', 'control.d.ts'), 'utf8').replace(/^( *)(\/\*\* .* \*\/) /gm, '$1$2\n$1');
-    const whole = 'Parameter|Control|Answer|\\w+(?:Info|Outcome|Address|Declaration|Request|Command)'; // documented as one
+    // Documented as one:
+    const whole = 'Parameter|Control|Answer|\\w+(?:Info|Outcome|Address|Declaration|Request|Command)';
     const members = new RegExp(`^((?:export )?(?:type \\w+ =|interface (?:${whole})\\b)[^\\n]*)\\{$.*?^}>?;?$`, 'gms');
     const lines = types.replace(members, '$1').split('\n');
     assert.match(lines[0] as string, /^\/\*! control\.ts .* MIT /);
@@ -48,8 +49,8 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
       'Answer', 'AskInfo', 'AskOptions', 'CommandDeclaration', 'CommandInfo', 'CommandOutcome', 'CommandRequest',
       'Control', 'ControlCommand', 'DEFAULT_HOST', 'DEFAULT_MAX_QUEUE_SIZE', 'DEFAULT_PORT', 'EmptyError',
       'LaunchConfig', 'Parameter', 'RequestOptions', 'StatusCause', 'System', 'SystemCommand', 'SystemInfo',
-      'SystemStatus', 'VERSION', 'WaitOptions', 'WebApiAddress', 'WebApiClient', 'WebApiClientOptions', 'WebApiReply', 'WebApiServer',
-      'WebApiServerOptions', 'checkTrusted', 'isAllowedHost', 'launch',
+      'SystemStatus', 'VERSION', 'WaitOptions', 'WebApiAddress', 'WebApiClient', 'WebApiClientOptions', 'WebApiReply',
+      'WebApiServer', 'WebApiServerOptions', 'checkTrusted', 'isAllowedHost', 'launch',
     ]);
     const isDeclaration = /^export (?!\{)|^ {4}(?:readonly |get )*(?!constructor)\w+\??[:(]/;
     const declarations = [...lines.keys()].filter((index) => isDeclaration.test(lines[index] as string));

@@ -279,7 +279,7 @@ describe('control-client watch and questions', SUITE, () => {
     assert.deepEqual(about[0].parameters, BOOLEAN);
   });
 
-  it('runs the command of --exec for each question with --on ask, but not when it is asked again', async (t) => {
+  it('runs the command of --exec for each question with --on ask, also when it is asked again', async (t) => {
     const there = listed('k3f-q1', 'Is it there already?');
     const end = (id: string, message: string, error: string): object => {
       return { id, command: 'answer', state: 'failed', message, error };
@@ -304,7 +304,7 @@ describe('control-client watch and questions', SUITE, () => {
     await other.shows(/asks: Go on\? [^]*asks: Go on\? /);
     web.end();
     await shows(/^<\|offline\|127.0.0.1:\d+>\n/m);
-    assert.equal(output().match(/^<Is it/gm)?.length, 1);
+    assert.equal(output().match(/^<Is it/gm)?.length, 2);
     await other.shows(/^<\|offline\|/m);
     assert.equal(other.output().match(/^</gm)?.length, 1, 'without --on, it runs for statuses only');
   });
@@ -332,9 +332,10 @@ describe('A question in words', LIMIT, () => {
     ];
     for (const [fields, question] of rows) assert.equal(describeQuestion(questionOf(fields)), question);
     const expiresAt = new Date(Date.now() + 750_500).toISOString();
-    assert.equal(describeTimes(questionOf({ expiresAt })), 'asked 3 min ago, expires in 12 min');
-    assert.equal(describeTimes(questionOf({ expiresAt: '2026-01-01T00:00:00Z' })), 'asked 3 min ago, expires in 0 s');
-    assert.equal(describeTimes(questionOf({ at: 'x', expiresAt: null })), '');
+    assert.equal(describeTimes(questionOf({ expiresAt })), 'k3f-q2, asked 3 min ago, expires in 12 min');
+    const expired = questionOf({ expiresAt: '2026-01-01T00:00:00Z' });
+    assert.equal(describeTimes(expired), 'k3f-q2, asked 3 min ago, expires in 0 s');
+    assert.equal(describeTimes(questionOf({ at: 'x', expiresAt: null })), 'k3f-q2');
   });
 
   it('is part of the status and the info, and its end has the time of the answer', () => {
@@ -378,6 +379,7 @@ describe('A question in words', LIMIT, () => {
       assert.throws(() => readAnswer(questionOf({}), words), UsageError, words.join());
     }
     const none = questionOf({ parameters: {} });
+    assert.throws(() => readAnswer(questionOf({}), ['maybe']), { message: 'k3f-q2 takes yes or no, got maybe' });
     assert.throws(() => readAnswer(none, ['no']), { message: 'k3f-q2 takes no arguments, got no' });
   });
 

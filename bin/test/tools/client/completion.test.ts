@@ -46,8 +46,7 @@ const CANDIDATES: readonly [line: string, printed: string][] = [
   ['kbctl --pause-key x --resume-k', 'words --resume-key'], ['kbctl --pause-key x tra', 'words train.py'],
   ['mcp --al', 'words --allow'], ['mcp tra', 'words train.py'],
   ['run --grace 5 --qui', 'words --quiet'], ['run --state inv', 'files'], ['run --quiet control-cli', 'command 2'],
-  ['run -- cat --qui', 'command 2'], ['run ask Deploy --ti', 'words --timeout'], ['run ask --grace', 'words'],
-  ['run ask', 'command 1'],
+  ['run -- cat --qui', 'command 2'],
 ];
 
 /** A line, and the arguments that the shell completes it to. */
@@ -281,7 +280,7 @@ function makeTools(folder: string): string {
   for (const name of ['board', 'client', 'console', 'demo', 'kbctl', 'mcp', 'run']) {
     const tool = `'${process.execPath}' '${resolve(`dist/bin/${name}.js`)}'`;
     writeFileSync(join(folder, `control-${name}`), `#!/bin/sh
-case "$1 $#" in '--help 1'|'ask 2'|${COMPLETE}*|'completion 2') exec ${tool} "$@" ;; esac
+case "$1 $#" in '--help 1'|${COMPLETE}*|'completion 2') exec ${tool} "$@" ;; esac
 printf '{%s}' "$@"
 echo ';'
 `, { mode: 0o755 });

@@ -23,7 +23,8 @@ export function hideFailures(): void {
   });
 }
 
-export const ACTIVE: { status: string; result: string; version: string } = { status: 'active', result: 'ok', version: VERSION };
+type Active = Record<'status' | 'result' | 'version', string>;
+export const ACTIVE: Active = { status: 'active', result: 'ok', version: VERSION };
 
 /** A fake web API, and the requests to it. */
 export interface Web {

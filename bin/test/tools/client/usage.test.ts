@@ -51,6 +51,7 @@ const REFUSED: Record<string, Row[]> = {
     [['shutdown', 'gpu1:1', 'box.lan'], missing('box.lan')],
     [['wait', 'paused', 'gpu1:80', '200'], missing('200')],
     [['run', 'evaluate', 'episodes=5', 'gpu1:80', '200', '--wait'], missing('200', '; arguments are name=value')],
+    [['answer', 'yes'], missing('yes', '; an answer is --yes, --no or name=value')],
   ],
   'a condition other than one comparison with a value': [
     'loss <', '< 0.1', '=', 'loss < low', 'loss =< 3', 'loss <> 3', 'loss >= ', 'loss < 0.1 < 3', '0.1 < loss',

@@ -208,8 +208,8 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
 
   it('gives a program that starts paused the same arguments, environment and files', async (t) => {
     const script = `
-      const { CONTROL_RUN, ...env } = process.env;
-      console.log(JSON.stringify([process.argv, process.argv0, Object.entries(env).sort()]));
+      const { CONTROL_RUN, CONTROL_RUN_SOCKET, ...env } = process.env;
+      console.log(JSON.stringify([process.argv, process.argv0, !!CONTROL_RUN_SOCKET, Object.entries(env).sort()]));
       console.log(fs.readdirSync('/proc/self/fd').join(), fs.readlinkSync('/proc/self/fd/3').split(':')[0]);`;
     const args = ['--', '-x', '', '*', "a'b\"c$d`e`\\", 'é\u0081\u0088€\u{1f600}\t\n'];
     const env = { 'odd.name': ' 1\n', 'BASH_FUNC_f%%': '() { echo "$1"; }', '-u': '2', PWD: process.cwd() };
