@@ -85,7 +85,7 @@ export class Questions {
   close(): void {
     this.withdraw('control-run has ended');
     this.#listener.close();
-    rmSync(this.folder, { recursive: true, force: true });
+    try { rmSync(this.folder, { recursive: true, force: true }); } catch {} // out of reach, as when it was created
   }
 
   /** Adapts the questions of `control-run ask` to the status. */
