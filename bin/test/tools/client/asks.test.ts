@@ -290,15 +290,17 @@ describe('control-client watch and questions', SUITE, () => {
     const { output, shows } = watch(t, [web.target, '--exec', command, '--on', 'offline,ask']);
     const other = watch(t, [web.target, '--exec', command]);
     await shows(/^<Is it there already\?\|active\|127.0.0.1:\d+>\n/m);
+    await other.shows(/asks: Is it /);
     const withdrawn = end('k3f-q1', 'Is it there already?', 'withdrawn');
     info = { asks: [], commands: [withdrawn] };
     await shows(/already\? withdrawn\n/);
     info = { asks: [{ ...there, id: 'k3f-q2' }, listed('k3f-q3', 'Go on?')], commands: [withdrawn] };
     await shows(/^<Go on\?\|/m);
+    await other.shows(/asks: Go on\? /);
     assert.match(output(), /asks: Is it [^]*asks: Is it there already\? \(answer k3f-q2 yes or no\)\n/);
     const expired = end('k3f-q3', 'Go on?', 'expired');
     info = { asks: [], commands: [withdrawn, expired] };
-    await shows(/Go on\? expired\n/);
+    for (const one of [shows, other.shows]) await one(/Go on\? expired\n/);
     info = { asks: [listed('k3f-q4', 'Go on?')], commands: [withdrawn, expired] };
     await until(() => output().match(/^<Go on\?\|/gm)?.length === 2, output);
     await other.shows(/asks: Go on\? [^]*asks: Go on\? /);
