@@ -54,7 +54,7 @@ const SERVER_OPTIONS = [
   'systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport', 'cause', ...SHARED_OPTIONS,
 ];
 const LAUNCH_OPTIONS = ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS];
-const interruptions: WeakSet<object> = new WeakSet(); // reasons of `signal`, and of questions that a command withdraws
+const interruptions: WeakSet<object> = new WeakSet(); // the errors by which commands interrupt steps
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
 
 // ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
@@ -231,11 +231,11 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       return Atomics.add(words, tailAt, 1);
     },
 
-    /** Adds the outcome of a record: a value as JSON or nothing, an error, or why the value is omitted. */
+    /** Adds the outcome of a record: its text is JSON or nothing, or an error. Returns false if it has one already. */
     complete(index: number, outcome: Outcome, text: string, number: number = journal.numberOf(index)): boolean {
       const [record, room] = [journal.find(index), journal.findRoom(index) + textBytes];
       const present = (number << 3) | open;
-      if (Atomics.load(words, record + stateAt) !== present) return false; // for questions, which others complete, too
+      if (Atomics.load(words, record + stateAt) !== present) return false; // a question, or the next one in its slot
       if (text !== '') words[record + resultLengthAt] = texts.write(text, room, resultBytes);
       times[record / 2 + endAt] = performance.now() + skew;
       const next = (number << 3) | states.indexOf(outcome);
@@ -288,6 +288,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
         return record;
       }).filter(({ word }) => word !== 0); // 0: never used, or being written
     },
+    /** Completes what is due. */
     expire(): void {
       for (let slot = 0; slot < slots; slot += 1) {
         const number = journal.numberOf(slot); // first
@@ -1434,9 +1435,9 @@ export class WebApiServer<Name extends string = never> {
   readonly #own: Journal; // the lane of own commands
   readonly #posted: Journal; // commands of the host itself
   readonly #statuses: Journal;
+  readonly #questions: Journal;
   readonly #details: Journal;
   readonly #declarations: Journal;
-  readonly #questions: Journal;
   readonly #asked: Set<(end?: Outcome, reason?: unknown) => void> = new Set(); // settle open questions
   #state: 'idle' | 'starting' | 'running' | 'closed' = 'idle';
   #worker: Worker | null = null;
@@ -1619,7 +1620,7 @@ export class WebApiServer<Name extends string = never> {
   /**
    * Asks whoever controls the program; the first answer counts. Line breaks in the message become spaces. An open
    * question keeps the process alive. A rejection need not be handled: it is a TimeoutError if the question expires, or
-   * an AbortError if a command ends the present work: one that aborts `signal`, or a `save-state`.
+   * an AbortError if a command ends the present work: one that aborts `signal`, or a `save-state`. `close()` ends it, too.
    *
    * @throws {Error} If 16 questions are open, or the server is not running.
    */
