@@ -1620,7 +1620,7 @@ export class WebApiServer<Name extends string = never> {
   /**
    * Asks whoever controls the program; the first answer counts. Line breaks in the message become spaces. An open
    * question keeps the process alive. A rejection need not be handled: it is a TimeoutError if the question expires, or
-   * an AbortError if a command ends the present work: one that aborts `signal`, or a `save-state`. `close()` ends it, too.
+   * an AbortError if a command ends the present work: what aborts `signal`, or a `save-state`. `close()` ends it, too.
    *
    * @throws {Error} If 16 questions are open, or the server is not running.
    */
