@@ -21,7 +21,7 @@ const CHANGE = /control-run: (?:paused|resumed).*\r?\n/g;
 
 /** Takes its time to restore the terminal before it stops. The loops are of the shell alone: a child would stop. */
 const RESTORER = `
-trap 'for i in {1..100000}; do :; done; echo restored; trap - TSTP; kill -TSTP $$; echo again' TSTP
+trap 'for i in {1..20000}; do :; done; echo restored; trap - TSTP; kill -TSTP $$; echo again' TSTP
 echo ready
 while :; do read -r -t 0.2; done
 `;
