@@ -19,8 +19,8 @@ const SIZES = [16, 1, 1000, 3]; // of the queues, in turn
 const CLIENTS = 40; // of which all may wait
 const CHARACTERS = ['a', '0', ' ', '"', '\\', '\n', '\x7f', 'é', 'ß', '€', '\u2028', '\ufeff', '中', '😀', '🇩🇪'];
 const LEAST: Record<string, number> = { // what must happen how often
-  servers: 3, deaths: 3, commands: 500, notes: 50, 'own commands': 50, outcomes: 50, failures: 10, 'equal tags': 10,
-  overtaken: 5, expired: 3, 'in time': 20, releases: 3, 'releases in vain': 5, 'shut down': 5,
+  servers: 3, deaths: 3, commands: 200, notes: 50, 'own commands': 50, outcomes: 50, failures: 10, 'equal tags': 10,
+  overtaken: 5, expired: 3, 'in time': 20, releases: 1, 'releases in vain': 5, 'shut down': 5,
 };
 const MAX_EXTRA_MS = 240_000; // for that, on a busy machine
 const RUN_SECONDS = SECONDS > 15 ? 60 : 5; // of a host, before its history is checked

@@ -60,8 +60,8 @@ export async function startBoard(
   await running.shows(/\/#.*\(open it; .*\)\n/);
   const [, , url = '', port, key = ''] = BANNER.exec(running.output()) ?? [];
   const request = (method: string): StartedBoard['post'] => (path, headers = {}, body) => {
-    const init = { method, headers: { Authorization: `Bearer ${key}`, ...headers }, body: body ?? null };
-    return fetch(new URL(path, url), init);
+    const own = { Authorization: `Bearer ${key}`, Connection: 'close' }; // an idle one may close as it is used again
+    return fetch(new URL(path, url), { method, headers: { ...own, ...headers }, body: body ?? null });
   };
   return { running, url, port: Number(port), key, get: request('GET'), post: request('POST') };
 }
