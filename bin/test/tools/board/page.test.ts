@@ -492,6 +492,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await checkLayout('rows with open cards');
     await browser.resize(360, 640);
     for (const [index, place] of [[1, 2], [3, 0]] as const) { // one asks to shut down, one to resume
+      await eventually(async () => !(await grayButtons(browser, `[data-id='${index}'] .body`))[place]);
       await activateButton(browser, index, place);
       await browser.find('dialog[open]');
       assert.deepEqual(await browser.run(FIND_FLAWS_OF_DIALOG), []);
