@@ -17,6 +17,7 @@ import type { Reply } from './questions.ts';
 
 export const MAX_LINE_LENGTH: number = 65_536;
 const MAX_DETAIL_BYTES = 3000; // of JSON; /api/info has room for 4096, including what control-run adds
+const MAX_UNREAD_BYTES = 1_048_576; // of answers
 const MAX_LINES = 1000; // then timers and commands get a turn
 const TOO_LONG = 'a line longer than 64 KiB';
 const TOO_LARGE = `a detail larger than ${MAX_DETAIL_BYTES} bytes`;
@@ -131,7 +132,7 @@ export class Channel {
 
   /** Returns false if the line is invalid; then it changes nothing. */
   #take(line: string): boolean {
-    const { status, detail, accepts, done, failed, value, error, ask, withdraw } = parse(line);
+    const { status, detail, accepts, done, failed, value, error, ask, withdraw } = parseLine(line);
     const known = STATUSES.find(({ statusName }) => statusName === status);
     const id = done ?? failed;
     const isValid = (status ?? detail ?? accepts ?? id ?? ask ?? withdraw) !== undefined &&
@@ -166,6 +167,7 @@ export class Channel {
   }
 
   #answer(id: string, reply: Reply): void {
+    if (this.#socket.writableLength > MAX_UNREAD_BYTES) return; // the program does not read them
     this.#socket.write(`${JSON.stringify({ answer: { id, ...reply } })}\n`);
   }
 
@@ -174,7 +176,7 @@ export class Channel {
     const isOutcome = Number(OUTCOME.exec(line)?.[1]) === this.#id;
     const asked = QUESTION.exec(line)?.[1];
     if (this.#hasComplained && !isOutcome && asked === undefined) return;
-    const { detail } = parse(line);
+    const { detail } = parseLine(line);
     const isTooLarge = isRecord(detail) && !fits(detail);
     const invalid = isTooLarge ? TOO_LARGE : `an invalid line: ${excerpt(line)}`;
     const what = line.length > MAX_LINE_LENGTH ? TOO_LONG : invalid;
@@ -199,7 +201,7 @@ function fits(detail: object): boolean {
 }
 
 /** Returns an empty object if the line is not a JSON object. */
-export function parse(line: string): Record<string, unknown> {
+export function parseLine(line: string): Record<string, unknown> {
   if (!/^\s*\{/.test(line)) return {}; // there may be a flood of such lines, and exceptions are slow
   try {
     const value: unknown = JSON.parse(line);

@@ -16,7 +16,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { SystemStatus } from '../../control.ts';
 import { excerpt, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
-import { MAX_LINE_LENGTH, parse } from './channel.ts';
+import { MAX_LINE_LENGTH, parseLine } from './channel.ts';
 import type { Answer, AskOptions, WebApiServer } from '../../control.ts';
 import type { Server, Socket } from 'node:net';
 
@@ -114,7 +114,7 @@ export class Questions {
       if (!line.includes('\n') && line.length <= MAX_LINE_LENGTH) return;
       socket.off('data', read).resume(); // notices a hang-up
       const one: Lasting = {
-        fields: parse(line), reply: (reply) => socket.end(`${JSON.stringify(reply)}\n`), round: null,
+        fields: parseLine(line), reply: (reply) => socket.end(`${JSON.stringify(reply)}\n`), round: null,
       };
       this.#open.add(one);
       socket.on('close', () => this.#end(one, { error: 'withdrawn' }));

@@ -13,7 +13,7 @@ import {
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { killAll, processesOf, PYTHON, run, shell, startRun, stateOf, WAIT } from './helpers.ts';
-import { order, startListener } from './talk.ts';
+import { HELLO, order, RELAY, startListener, startTalk } from './talk.ts';
 import type { AskInfo } from '../../../../control.ts';
 import type { Running } from '../../helpers.ts';
 import type { StartedRun } from './helpers.ts';
@@ -471,6 +471,18 @@ describe('control-run: questions on CONTROL_FD', { ...suite, skip: lacks('Linux'
     assert.deepEqual(await endsOf(talk), ['done']);
     for (let count = 0; count < 17; count += 1) talk.say({ ask: { id: `b${count}`, message: 'x' } });
     assert.deepEqual(await gets(talk, 'b16'), { id: 'b16', error: 'Cannot ask: 16 questions are open' });
+  });
+
+  it('are no longer answered while the program leaves 1 MiB of answers unread', async (t) => {
+    const flood = `seq 40000 | sed 's/.*/{"ask":{"id":"f&","message":7}}/' >&3`;
+    const talk = await startTalk(t, [], `${flood}; ${RELAY}`);
+    talk.say(HELLO);
+    await talk.taken();
+    talk.say({ ask: { id: 'a1', message: 'Delete?' } });
+    await answer(talk, await openOne(talk, 'Delete?'), { approved: true });
+    await gets(talk, 'a1');
+    const count = talk.running.output().match(/^\{"answer":\{"id":"f/gm)?.length ?? 0;
+    assert.ok(count > 10_000 && count < 30_000, `${count} answers`);
   });
 });
 
