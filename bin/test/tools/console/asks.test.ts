@@ -3,13 +3,11 @@
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { defer, HOSTILE, launchSystem, LIMIT, runProgram, startOldServer, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { ACTIVE, startWeb } from '../client/systems.ts';
-import { at, CTRL_C, prompt, shown, terminal } from './helpers.ts';
+import { at, completes, CTRL_C, prompt, shown, terminal } from './helpers.ts';
 import type { StartedServer } from '../../helpers.ts';
-import type { Terminal } from './helpers.ts';
 
 const SUITE = { ...LIMIT, concurrency: 4, skip: lacks('script') };
 const FILE = { file: { type: 'string', enum: ['a.pt', 'b.pt'] }, note: { type: 'string', default: '' } } as const;
@@ -168,15 +166,3 @@ describe('control-console with a pipe and questions', LIMIT, () => {
     }
   });
 });
-
-/** Types keys, and then Tab until the console has completed them. */
-async function completes({ type, write, output }: Terminal, keys: string, pattern: RegExp): Promise<void> {
-  await type(keys, new RegExp(`${keys}$`));
-  const start = output().length;
-  const hasCompleted = (): boolean => pattern.test(output().slice(start));
-  for (let tries = 0; tries < 3 && !hasCompleted(); tries += 1) { // a list takes two, a busy machine one more
-    write('\t');
-    for (const end = performance.now() + 1500; performance.now() < end && !hasCompleted();) await sleep(20);
-  }
-  assert.match(output().slice(start), pattern);
-}

@@ -1,6 +1,8 @@
 // Shared by the tests of control-console: the tool in a pseudo-terminal, and its output there.
 
+import assert from 'node:assert/strict';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { makeFolder, start, until } from '../../helpers.ts';
 import type { Running } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
@@ -65,6 +67,18 @@ export const READY: RegExp = /type help for a list of commands\n[^]*> $/;
 /** The console in a pseudo-terminal, ready for input. */
 export function terminal(t: TestContext, options: string, env: NodeJS.ProcessEnv = {}): Promise<Terminal> {
   return pseudoTerminal(t, `${process.execPath} dist/bin/console.js ${options}`, READY, env);
+}
+
+/** Types keys, and then Tab until the console has completed them. */
+export async function completes({ type, write, output }: Terminal, keys: string, pattern: RegExp): Promise<void> {
+  await type(keys, new RegExp(`${keys}$`));
+  const start = output().length;
+  const hasCompleted = (): boolean => pattern.test(output().slice(start));
+  for (let tries = 0; tries < 3 && !hasCompleted(); tries += 1) { // a list takes two, a busy machine one more
+    write('\t');
+    for (const end = performance.now() + 1500; performance.now() < end && !hasCompleted();) await sleep(20);
+  }
+  assert.match(output().slice(start), pattern);
 }
 
 /** A pattern for a prompt, without an end anchor. */

@@ -7,9 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { launchSystem, LIMIT, NO_TOKEN, startServer, TOKEN } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startSilent } from '../client/systems.ts';
-import { ACTIVE, at, CTRL_C, LEFT, prompt, shown, terminal } from './helpers.ts';
-import type { TestContext } from 'node:test';
-import type { Terminal } from './helpers.ts';
+import { ACTIVE, at, completes, CTRL_C, LEFT, prompt, shown, terminal } from './helpers.ts';
 
 const SUITE = { ...LIMIT, concurrency: 4, skip: lacks('script') };
 
@@ -38,18 +36,19 @@ describe('control-console on a terminal', SUITE, () => {
         pass: { run },
       },
     });
-    const { type, completes } = await completingTerminal(t, port);
-    await completes('ev', /aluate /);
-    await completes('ep', /isodes=/);
+    const console = await terminal(t, at(port));
+    const { type } = console;
+    await completes(console, 'ev', /aluate /);
+    await completes(console, 'ep', /isodes=/);
     await type('5\r', shown('evaluate: 5 \\(\\d+\\.\\d s\\)'));
-    await completes('run mo', /de /);
-    await completes('log=t', /rue/);
+    await completes(console, 'run mo', /de /);
+    await completes(console, 'log=t', /rue/);
     await type(' ', / $/);
-    await completes('name=', /fast +name=slow/);
+    await completes(console, 'name=', /fast +name=slow/);
     await type('slow\r', shown('mode: slow true \\(\\d+\\.\\d s\\)'));
-    await completes('pa', /pause +pass/);
+    await completes(console, 'pa', /pause +pass/);
     await type(CTRL_C, /> $/);
-    await completes('paus', /e/);
+    await completes(console, 'paus', /e/);
     await type(' ep\tx', / epx$/); // a console command without arguments
   });
 
@@ -152,23 +151,3 @@ describe('control-console and the lines that are typed or pasted', SUITE, () => 
     });
   });
 });
-
-/** Returns a console, and a function that types keys and then Tab until the console has completed them. */
-async function completingTerminal(
-  t: TestContext,
-  port: number,
-): Promise<Terminal & { completes(keys: string, pattern: RegExp): Promise<void> }> {
-  const console = await terminal(t, at(port));
-  const { type, write, output } = console;
-  const completes = async (keys: string, pattern: RegExp): Promise<void> => {
-    await type(keys, new RegExp(`${keys}$`));
-    const start = output().length;
-    const hasCompleted = (): boolean => pattern.test(output().slice(start));
-    for (let tries = 0; tries < 3 && !hasCompleted(); tries += 1) { // a list takes two, a busy machine one more
-      write('\t');
-      for (const end = performance.now() + 1500; performance.now() < end && !hasCompleted();) await sleep(20);
-    }
-    assert.match(output().slice(start), pattern);
-  };
-  return { ...console, completes };
-}
