@@ -6,7 +6,7 @@ import { commandsOf, hasEnded } from '../shared/words/describe.ts';
 import { excerptOf } from '../shared/words/text.ts';
 import { timeIn } from '../shared/words/time.ts';
 import { parametersOf } from './declarations.ts';
-import type { Body } from '../shared/words/time.ts';
+import type { Body } from '../shared/words/text.ts';
 import type { Parameter } from './declarations.ts';
 
 const MAX_LENGTH = 16_384; // of a question as JSON: control.ts permits 4 KiB

@@ -4,7 +4,7 @@ import { COMMAND, CONTROL_COMMANDS } from '../shared/words/accepts.ts';
 import { isAnswer } from '../shared/words/asks.ts';
 import { excerptOf } from '../shared/words/text.ts';
 import { isCrashEntry, isRefusedSave } from './state.ts';
-import type { Body } from '../shared/words/describe.ts';
+import type { Body } from '../shared/words/text.ts';
 
 const MAX_NAMES = 64;
 

@@ -2,10 +2,12 @@
 // responses, so every field may have any type and text.
 
 import { describeAnswer, isAnswer } from '../shared/words/asks.ts';
-import { holdsOf, splitDetail, timeIn, valueIn } from '../shared/words/describe.ts';
+import { holdsOf, splitDetail, valueIn } from '../shared/words/describe.ts';
+import { timeIn } from '../shared/words/time.ts';
 import { isCrash } from '../shared/reach/end.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/words/text.ts';
-import type { Body, Progress } from '../shared/words/describe.ts';
+import type { Progress } from '../shared/words/describe.ts';
+import type { Body } from '../shared/words/text.ts';
 import type { Fold } from '../shared/words/log.ts';
 import type { Ask, AskEnd } from './asks.ts';
 import type { currentValues, OwnCommand } from './declarations.ts';

@@ -3,9 +3,8 @@
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ageOf, questionsIn } from '../shared/words/asks.ts';
-import {
-  describeDetail, describeDuration, describeEnd, describeStatus, splitDetail,
-} from '../shared/words/describe.ts';
+import { describeDetail, describeEnd, describeStatus, splitDetail } from '../shared/words/describe.ts';
+import { describeDuration } from '../shared/words/time.ts';
 import { isAbsent, isDenied, isUnanswered } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
 import { excerptOf, printable } from '../shared/words/text.ts';

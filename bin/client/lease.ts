@@ -2,11 +2,12 @@
 
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { commandsOf, describeCause, hasEnded, localTime } from '../shared/words/describe.ts';
+import { commandsOf, describeCause, hasEnded } from '../shared/words/describe.ts';
+import { localTime } from '../shared/words/time.ts';
 import { EXIT, warn } from '../shared/line/options.ts';
 import { inParallel } from '../shared/reach/targets.ts';
 import { failure, finish, notSent, refuseOld } from './send.ts';
-import type { Body } from '../shared/words/describe.ts';
+import type { Body } from '../shared/words/text.ts';
 import type { FollowOptions } from '../shared/reach/follow.ts';
 import type { PrintableClient } from '../shared/reach/replies.ts';
 import type { Target } from '../shared/reach/targets.ts';

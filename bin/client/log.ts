@@ -13,12 +13,12 @@ import { parseTargets, refuseAddress } from '../shared/reach/names.ts';
 import { EXIT, UsageError, warn } from '../shared/line/options.ts';
 import { suggest } from '../shared/line/suggest.ts';
 import { onlyTarget } from '../shared/reach/targets.ts';
-import { localTime } from '../shared/words/describe.ts';
+import { localTime } from '../shared/words/time.ts';
 import { byTime, Story, timeOf } from '../shared/words/log.ts';
 import { excerptOf, printableJson } from '../shared/words/text.ts';
 import { failure } from './send.ts';
 import type { Target } from '../shared/reach/targets.ts';
-import type { Body } from '../shared/words/describe.ts';
+import type { Body } from '../shared/words/text.ts';
 import type { Line } from '../shared/words/log.ts';
 import type { Values } from './options.ts';
 

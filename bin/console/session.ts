@@ -24,7 +24,7 @@ import { suggest } from '../shared/line/suggest.ts';
 import { excerptOf, printable } from '../shared/words/text.ts';
 import { isComment } from './lines.ts';
 import type { Question } from '../shared/words/asks.ts';
-import type { Body } from '../shared/words/describe.ts';
+import type { Body } from '../shared/words/text.ts';
 import type { FollowOptions } from '../shared/reach/follow.ts';
 import type { PrintableClient, PrintableReply } from '../shared/reach/replies.ts';
 import type { Lines } from './lines.ts';

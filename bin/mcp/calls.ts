@@ -17,7 +17,7 @@ import { briefReport, clean, cleanText, MAX_NAME, wholeReport } from './reported
 import { CallError, now, statusFields, tagOf } from './results.ts';
 import { DEFAULT_ENTRIES, DEFAULT_SECONDS, faultIn, TOOLS } from './tools.ts';
 import { parseGoal, wait } from './wait.ts';
-import type { Body } from '../shared/words/describe.ts';
+import type { Body } from '../shared/words/text.ts';
 import type { Directory, System } from './systems.ts';
 import type { Tool, Values } from './tools.ts';
 

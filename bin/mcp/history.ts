@@ -2,7 +2,7 @@
 
 import { textOfJson } from '../shared/words/text.ts';
 import { clean } from './reported.ts';
-import type { Body } from '../shared/words/describe.ts';
+import type { Body } from '../shared/words/text.ts';
 import type { Line } from '../shared/words/log.ts';
 import type { PrintableReply } from '../shared/reach/replies.ts';
 import type { System } from './systems.ts';

@@ -4,7 +4,7 @@
 import { questionsIn } from '../shared/words/asks.ts';
 import { commandsOf, hasEnded } from '../shared/words/describe.ts';
 import { excerpt, isRecord } from '../shared/words/text.ts';
-import type { Body } from '../shared/words/describe.ts';
+import type { Body } from '../shared/words/text.ts';
 
 /** Characters without a glyph: tags, variation selectors, bidirectional controls, zero-width; and lone surrogates. */
 const INVISIBLE = /[\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}]+/gu;

@@ -2,12 +2,13 @@
 
 import { createHash } from 'node:crypto';
 import { questionsIn } from '../shared/words/asks.ts';
-import { commandsOf, hasEnded, secondsSince } from '../shared/words/describe.ts';
+import { commandsOf, hasEnded } from '../shared/words/describe.ts';
+import { secondsSince } from '../shared/words/time.ts';
 import { UsageError } from '../shared/line/options.ts';
 import { describeUnknown, isAbsent, statusNameOf, UNKNOWN } from '../shared/reach/replies.ts';
 import { excerptOf, textOfJson } from '../shared/words/text.ts';
 import { cleanText } from './reported.ts';
-import type { Body } from '../shared/words/describe.ts';
+import type { Body } from '../shared/words/text.ts';
 import type { PrintableReply } from '../shared/reach/replies.ts';
 import type { System } from './systems.ts';
 

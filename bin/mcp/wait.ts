@@ -11,7 +11,7 @@ import { excerpt } from '../shared/words/text.ts';
 import { clean, cleanText, currentReport } from './reported.ts';
 import { CallError, isSettled, now, statusFields, tagOf } from './results.ts';
 import type { Condition } from '../shared/words/condition.ts';
-import type { Body } from '../shared/words/describe.ts';
+import type { Body } from '../shared/words/text.ts';
 import type { PrintableReply } from '../shared/reach/replies.ts';
 import type { Feeds } from './feeds.ts';
 import type { System } from './systems.ts';

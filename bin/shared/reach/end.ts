@@ -2,7 +2,7 @@
 
 import { commandsOf, endIn, savedIn, splitDetail } from '../words/describe.ts';
 import { excerptOfJson } from '../words/text.ts';
-import type { Body } from '../words/describe.ts';
+import type { Body } from '../words/text.ts';
 
 /** Exit codes of an end that was requested: 0, and those of SIGHUP, SIGINT, SIGPIPE and SIGTERM. */
 const REQUESTED: readonly unknown[] = [0, 129, 130, 141, 143];

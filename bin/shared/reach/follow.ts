@@ -7,7 +7,7 @@ import { commandsOf, valueIn } from '../words/describe.ts';
 import { observe } from './observe.ts';
 import { isAbsent, isCut, isInvalid, isUnanswered } from './replies.ts';
 import { excerptOf, MAX_VALUE_LENGTH } from '../words/text.ts';
-import type { Body } from '../words/describe.ts';
+import type { Body } from '../words/text.ts';
 import type { PrintableClient, PrintableReply } from './replies.ts';
 
 const { OFFLINE, SHUTTING_DOWN } = SystemStatus;

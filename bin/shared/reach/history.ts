@@ -5,7 +5,7 @@ import { isIPv4 } from 'node:net';
 import { hostname, networkInterfaces } from 'node:os';
 import { excerptOf } from '../words/text.ts';
 import { latestLines, logPathIn } from './logs.ts';
-import type { Body } from '../words/describe.ts';
+import type { Body } from '../words/text.ts';
 import type { Line } from '../words/log.ts';
 import type { PrintableClient } from './replies.ts';
 

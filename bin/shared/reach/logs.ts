@@ -8,7 +8,7 @@ import { stateFolder } from '../line/files.ts';
 import { describeLog, parseEntry } from '../words/log.ts';
 import { nameInPath } from './folder.ts';
 import type { FileHandle } from 'node:fs/promises';
-import type { Body } from '../words/describe.ts';
+import type { Body } from '../words/text.ts';
 import type { Line } from '../words/log.ts';
 
 const MAX_LINE = 2 ** 16; // bytes; no server writes a longer one

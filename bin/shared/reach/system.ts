@@ -2,11 +2,12 @@
 // field may have any type and text.
 
 import { SystemStatus } from '../../../control.ts';
-import { commandsOf, hasEnded, progressOf, timeIn } from '../words/describe.ts';
+import { commandsOf, hasEnded, progressOf } from '../words/describe.ts';
+import { timeIn } from '../words/time.ts';
 import { observe } from './observe.ts';
 import { describeUnknown, isUnanswered, NO_ANSWER, statusNameOf, UNKNOWN } from './replies.ts';
 import { excerptOf } from '../words/text.ts';
-import type { Body } from '../words/describe.ts';
+import type { Body } from '../words/text.ts';
 import type { PrintableClient, PrintableReply } from './replies.ts';
 
 const SENT_MS = 1000; // a shutdown that has been sent takes effect by then, unless the program is in a step

@@ -4,7 +4,7 @@
 import { helpLine, UsageError } from '../line/options.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, textOfJson } from './text.ts';
 import type { PrintableReply } from '../reach/replies.ts';
-import type { Body } from './time.ts';
+import type { Body } from './text.ts';
 
 export interface Declaration {
   description: string;

@@ -5,7 +5,7 @@ import { UsageError } from '../line/options.ts';
 import { completionsOf, isArgument, parametersIn, parseArguments, readArguments } from './accepts.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
 import { describeDuration, secondsSince, timeIn } from './time.ts';
-import type { Body } from './time.ts';
+import type { Body } from './text.ts';
 
 /** An open question. Its texts are safe to print. */
 export interface Question {

@@ -3,10 +3,7 @@
 import { describeAnswer, describeQuestion, describeTimes, isAnswer, questionsIn, summarizeAsks } from './asks.ts';
 import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
 import { clockTime, describeDuration, secondsSince, timeIn } from './time.ts';
-import type { Body } from './time.ts';
-
-export { clockTime, describeDuration, localTime, secondsSince, timeIn } from './time.ts';
-export type { Body } from './time.ts';
+import type { Body } from './text.ts';
 
 const MAX_COMMANDS = 18; // in the list of a server: the latest 16, what runs, and what has waited longest
 const MAX_HOLDS = 16; // of a pause

@@ -1,9 +1,10 @@
 // The log of a system in words. Anybody may have written the file, so every field may have any type and text.
 
 import { messageIn } from './asks.ts';
-import { clockTime, describeCause, describeCommand, endIn, holdsOf, savedIn, timeIn, valueIn } from './describe.ts';
+import { describeCause, describeCommand, endIn, holdsOf, savedIn, valueIn } from './describe.ts';
 import { excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH } from './text.ts';
-import type { Body } from './describe.ts';
+import { clockTime, timeIn } from './time.ts';
+import type { Body } from './text.ts';
 
 /** What a person reads of a log. Safe to print. */
 export interface Line {

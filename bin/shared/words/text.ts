@@ -4,6 +4,9 @@
 const CONTROLS = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+/g; // C0, DEL, C1, lines, bidi
 const MAX_LENGTH = 200; // characters of a text from a server: a status, result or error is shorter
 
+/** A JSON object from elsewhere, such as the body of a response. */
+export type Body = Readonly<Record<string, unknown>>;
+
 /** Values and errors of commands may be this long, because they contain paths. */
 export const MAX_VALUE_LENGTH = 1000;
 

@@ -1,9 +1,7 @@
 // Times and durations in words. The server may be any program, so every field may have any type and text.
 
 import { excerptOf } from './text.ts';
-
-/** An object of JSON from elsewhere. */
-export type Body = Readonly<Record<string, unknown>>;
+import type { Body } from './text.ts';
 
 const MAX_TIME = 250e12; // milliseconds, until the year 9892: localTime() needs four digits
 

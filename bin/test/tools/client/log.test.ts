@@ -16,7 +16,7 @@ import { call, linesOf } from './helpers.ts';
 import { ACTIVE, openSession, startWeb } from './systems.ts';
 import type { Session } from './systems.ts';
 import type { TestContext } from 'node:test';
-import type { Body } from '../../../shared/words/describe.ts';
+import type { Body } from '../../../shared/words/text.ts';
 
 process.env['TZ'] = 'Asia/Kolkata'; // half an hour off, so that no local time is taken for UTC
 const DEAD = 2 ** 22 + 1; // above the largest process id of Linux
