@@ -1801,7 +1801,7 @@ export class WebApiServer<Name extends string = never> {
     return undefined;
   }
 
-  /** Lets a waiting command that ends the present work abort `signal` and withdraw the questions. It never expires. */
+  /** Lets a waiting command that ends the present work abort `signal`, withdraw the questions, and never expire. */
   #interruptStep(): void {
     const isAborted = this.#interrupt?.signal.aborted !== false;
     if (isAborted && this.#asked.size === 0) return;
