@@ -1225,7 +1225,7 @@ function listen(data: ThreadData, server: HttpServer, checkPath: typeof checkTru
       listening.succeed();
     },
 
-    /** Moves the socket of a dead server away, but neither that of a live one nor any other file. */
+    /** Removes the socket of a dead server, but neither that of a live one nor any other file. */
     makeWay(privateFolder: string, path: string): void {
       const found = fs.lstatSync(path, { throwIfNoEntry: false });
       const message = `'${path}' is not a socket; the path of a folder ends in /`;
@@ -1235,17 +1235,25 @@ function listen(data: ThreadData, server: HttpServer, checkPath: typeof checkTru
         listening.fail({ code: 'EADDRINUSE', message: `another server listens at '${path}'` });
       });
       probe.on('error', (error: NodeJS.ErrnoException) => {
-        if (error.code !== 'ECONNREFUSED' && error.code !== 'ENOENT') return listening.fail(error);
-        const aside = `${privateFolder}/old`;
-        try {
-          const isDead = listening.isSame(path, found); // it may have been replaced
-          if (isDead) fs.renameSync(path, aside);
-          if (isDead && !listening.isSame(aside, found)) fs.linkSync(aside, path); // it has been replaced
-        } catch (failure) {
-          if ((failure as NodeJS.ErrnoException).code !== 'ENOENT') throw failure; // a faster server has moved it
-        }
+        if (error.code === 'ECONNREFUSED' && found !== undefined) listening.removeDead(path, found);
+        else if (error.code !== 'ENOENT') return listening.fail(error); // ENOENT: a faster server has removed it
         listening.linkSocket(privateFolder, path);
       });
+    },
+
+    /** Removes a socket, under a lock: another server may have found it, too, and would remove what replaces it. */
+    removeDead(path: string, found: Stats): void {
+      const lock = `${path}.${found.ino}.lock`;
+      try {
+        fs.mkdirSync(lock);
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+        const { mtimeMs } = fs.statSync(lock, { throwIfNoEntry: false }) ?? { mtimeMs: Date.now() };
+        if (Date.now() - mtimeMs > 1000) fs.rmSync(lock, { recursive: true }); // its process was killed
+        return; // to find what is there now
+      }
+      if (listening.isSame(path, found)) fs.rmSync(path);
+      fs.rmdirSync(lock);
     },
 
     /** Compares the time, too, because inodes are reused. */

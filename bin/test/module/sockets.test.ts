@@ -4,7 +4,7 @@
 import assert from 'node:assert/strict';
 import fs, {
   chmodSync, chownSync, existsSync, lchownSync, linkSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync,
-  symlinkSync, writeFileSync,
+  symlinkSync, utimesSync, writeFileSync,
 } from 'node:fs';
 import { basename, dirname, join, parse, relative } from 'node:path';
 import { describe, it } from 'node:test';
@@ -128,6 +128,37 @@ describe('The file of a Unix socket', SUITE, () => {
     assert.equal(await client.pause(), 'ok');
     await Promise.all(hosts.map((host, index) => host.ends(index === survivor ? 'pause' : 'EmptyError')));
     assert.deepEqual(readdirSync(dirname(socketPath)), []);
+  });
+
+  it('is not removed while another server removes it; only a killed one has not done so after 1 s', async (t) => {
+    const socketPath = makeSocketPath(t);
+    const folder = dirname(socketPath);
+    const leaveDead = async (lockAge: number): Promise<string> => {
+      await leaveSocket(socketPath);
+      const lock = `${socketPath}.${lstatSync(socketPath).ino}.lock`;
+      mkdirSync(lock);
+      utimesSync(lock, Date.now() / 1000 - lockAge, Date.now() / 1000 - lockAge);
+      return lock;
+    };
+    await leaveDead(10);
+    const first = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
+    await first.runInBackground();
+    await first.close();
+    assert.deepEqual(readdirSync(folder), []);
+
+    const lock = await leaveDead(-3600);
+    const other = new WebApiServer({ systemStatus: () => PAUSED, socketPath: `${socketPath}-` });
+    await other.runInBackground();
+    const refused = assert.rejects(new WebApiServer({ systemStatus: () => ACTIVE, socketPath }).runInBackground(), {
+      code: 'EADDRINUSE',
+    });
+    await until(() => readdirSync(folder).some((name) => name.startsWith('.'))); // it finds the lock soon
+    await sleep(300);
+    renameSync(`${socketPath}-`, socketPath);
+    await refused;
+    rmSync(lock, { recursive: true });
+    assert.equal(await new WebApiClient(undefined, undefined, { socketPath }).getStatus(), PAUSED);
+    await other.close();
   });
 
   it('leaves nothing behind if the server is closed during a slow start', async (t) => {
