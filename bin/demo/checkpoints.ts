@@ -1,8 +1,8 @@
 // Checkpoints on disk: JSON files, named after the time of the save and complete even after a crash.
 
-import { accessSync, constants, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { accessSync, constants, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { writeAtomically } from '../shared/line/files.ts';
+import { createFolders, writeAtomically } from '../shared/line/files.ts';
 import { UsageError } from '../shared/line/options.ts';
 import { Learner } from './learner.ts';
 import type { StatusCause } from '../../control.ts';
@@ -16,8 +16,8 @@ export interface Checkpoint {
 
 /** Creates the folder, and checks that it is writable. */
 export function openFolder(folder: string): void {
-  mkdirSync(folder, { recursive: true });
-  accessSync(folder, constants.W_OK);
+  createFolders(folder, 0o777);
+  accessSync(`${folder}/`, constants.W_OK); // a file is refused
 }
 
 /** Loads a file, or `latest`: the newest checkpoint in the folder. Returns null if there is none. */

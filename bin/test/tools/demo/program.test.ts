@@ -2,7 +2,7 @@
 // it keeps and loads, and what its learner learns.
 
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { basename, join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -28,7 +28,7 @@ describe('control-demo in other uses', LIMIT, () => {
     [['--log', '/nowhere/log'], 2, /^cannot log to '\/nowhere\/log': ENOENT: .*; --log requires a file of this user, /],
     [['--log', 'log', '--no-log'], 2, /^--log and --no-log are mutually exclusive$/],
     [['--load', '/nowhere'], 2, /^cannot load '\/nowhere': ENOENT: /],
-    [['--states-dir', 'package.json'], 1, /^EEXIST: .*package\.json/],
+    [['--states-dir', 'package.json'], 1, /^ENOTDIR: .*package\.json/],
   ];
   it('refuses wrong options, and places where it cannot save or serve', { skip }, async (t) => {
     await Promise.all(REFUSED.map(async ([args, expectedCode, message]) => {
@@ -95,12 +95,25 @@ describe('control-demo when a save fails', { ...LIMIT, skip }, () => {
     assert.deepEqual(readdirSync(folder), []);
   });
 
+  it('exits with 1 after a signal: its folder and the one above are deleted', async (t) => {
+    const folder = join(makeFolder(t), 'run');
+    mkdirSync(folder);
+    const inFolder = 'program=$PWD/dist/bin/demo.js; cd "$1"; exec "$0" "$program" --port 0'; // saves in ./states
+    const running = start(t, 'sh', ['-c', inFolder, process.execPath, folder]);
+    await running.shows(/ active\n/);
+    rmSync(folder, { recursive: true });
+    running.child.kill('SIGTERM');
+    const { code, stderr } = await running.ended;
+    assert.equal(code, 1);
+    assert.match(stderr, /^control-demo: saveState failed: ENOENT: .*\n/);
+  });
+
   it('cancels a shutdown by command and pauses, until a save succeeds', async (t) => {
     const demo = await startPaused(t);
     rmSync(demo.folder, { recursive: true });
     writeFileSync(demo.folder, '');
     await perform(demo, 'resume');
-    assert.match(await perform(demo, 'shutdown'), /^shutdown failed: EEXIST: /);
+    assert.match(await perform(demo, 'shutdown'), /^shutdown failed: ENOTDIR: /);
     await demo.client.waitFor(SystemStatus.PAUSED);
     assert.doesNotMatch(demo.output(), /stopped at/);
     rmSync(demo.folder);
