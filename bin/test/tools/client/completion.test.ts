@@ -226,7 +226,7 @@ describe('control-client completion', LIMIT, () => {
     const addresses = [silent, silent, silent, 1].map((port) => at(port).join(' ')); // a busy machine may delay some
     const lines = [...addresses, '--port wrong', '--prot', '--help', '--targets -', 'wait'];
     for (const options of lines) {
-      const ended = await runAlone(t, [COMPLETE, `control-client ${options} run `]);
+      const ended = await runAlone(t, [COMPLETE, `control-client ${options} run `], '', { CONTROL_PORT: '1' });
       assert.deepEqual(ended, { code: 0, stdout: 'words\n', stderr: '' }, options);
     }
     await until(() => longestMs > 0);
