@@ -257,7 +257,10 @@ export function modelHost(seed: number, sizes: readonly number[], lifeMs: number
 
     const checkSignal = () => {
       const from = Date.now();
-      const { aborted, reason } = server.signal;
+      const { signal } = server;
+      const { aborted, reason } = signal;
+      if (aborted) log('interrupted', from);
+      else signal.onabort = () => log('interrupted', Date.now());
       notePublished(from);
       const isDue = (command) => /^shutdown/.test(command) || (/^pause/.test(command) && published.name === 'active');
       if (own.some(isDue) && !aborted) fault('no signal for ' + own);
@@ -458,6 +461,7 @@ class Life {
     four: { number: 0, command: '' }, own: { number: 0, command: '' }, posted: { number: 0, command: '' },
   };
   readonly shutdowns: number[] = []; // when they had succeeded
+  readonly interruptions: number[] = []; // when a command has aborted the signal: it no longer expires
   deaths = 0;
   readonly contents: Map<number, Exchange & { content: Partial<SystemInfo> }> = new Map(); // by tag
 
@@ -560,6 +564,7 @@ class Model {
         const [command, by, reason, text, decidedAt] = taken.map((part) => part ?? undefined); // JSON has null
         return this.#take(life, id, { from, to, command, by, reason, text }, decidedAt);
       }
+      case 'interrupted': return void life.interruptions.push(to);
       case 'release': {
         const isSent = [...this.#open.values()].some((post) => {
           return post.isRelease && holderOf(post) === rest[0] && post.id === null && post.outcome !== 'refused';
@@ -601,8 +606,11 @@ class Model {
     assert.deepEqual([post.command, post.by, post.text, post.id], [command, by, text, null], inspect(post));
     const isOpen = post.outcome !== 'refused' && post.outcome !== 'never' && !post.isOver;
     assert.ok(isOpen, `${inspect(post)} was taken as ${id}`);
-    const isLate = post.expires > 0 && decidedAt - post.settledAt > 1000 * post.expires + SLACK_MS;
-    assert.ok(!isLate || post.outcome !== 'ok', `${inspect(post)} was taken after a look at ${decidedAt}`);
+    const limit = post.settledAt + 1000 * post.expires + SLACK_MS;
+    const isLate = post.expires > 0 && post.outcome === 'ok' && decidedAt > limit;
+    const isKept = (time: number): boolean => isUrgent(command) && post.sentAt - SLACK_MS < time && time < limit;
+    assert.ok(!isLate || life.interruptions.some(isKept), `${inspect(post)} was taken after a look at ${decidedAt}`);
+    if (isLate) this.#count('kept');
     if (post.expires > 0) this.#count('in time');
     if (post.isRelease) this.#checkLast(post, decidedAt);
     post.id = id;
