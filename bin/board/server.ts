@@ -17,7 +17,8 @@ const MAX_WAIT_S = 30;
 const MAX_BODY_LENGTH = 4096; // bytes, as in control.ts
 const MAX_CONNECTIONS = 256; // over both addresses of localhost
 const SCRAPE_MS = 1000; // then slow systems count with their last report
-const LIMITS = { headersTimeout: 5000, requestTimeout: 10_000, connectionsCheckingInterval: 1000 };
+// Long enough for a board that gets little of the processor: Node closes what it has not read by then.
+const LIMITS = { headersTimeout: 20_000, requestTimeout: 20_000, connectionsCheckingInterval: 1000 };
 const IDLE_MS = (MAX_WAIT_S + 10) * 1000; // then a connection without traffic is closed
 
 export interface Settings {
