@@ -1249,11 +1249,11 @@ function listen(data: ThreadData, server: HttpServer, checkPath: typeof checkTru
       } catch (error) {
         if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
         const { mtimeMs } = fs.statSync(lock, { throwIfNoEntry: false }) ?? { mtimeMs: Date.now() };
-        if (Date.now() - mtimeMs > 1000) fs.rmSync(lock, { recursive: true }); // its process was killed
+        if (Date.now() - mtimeMs > 1000) fs.rmSync(lock, { recursive: true, force: true }); // its process was killed
         return; // to find what is there now
       }
-      if (listening.isSame(path, found)) fs.rmSync(path);
-      fs.rmdirSync(lock);
+      if (listening.isSame(path, found)) fs.rmSync(path, { force: true }); // a client may have been faster
+      fs.rmSync(lock, { recursive: true, force: true }); // it is gone if that took longer than 1 s
     },
 
     /** Compares the time, too, because inodes are reused. */

@@ -115,10 +115,12 @@ describe('The file of a Unix socket', SUITE, () => {
     }
   });
 
-  it('has exactly one server after several programs have raced to replace that of a killed one', async (t) => {
+  const REPLACED = 'has exactly one server after several programs have raced to replace that of a killed one';
+  for (const hasLock of [false, true]) it(`${REPLACED}${hasLock ? ', and its lock' : ''}`, async (t) => {
     const socketPath = makeSocketPath(t);
     const client = new WebApiClient(undefined, undefined, { socketPath });
     await leaveSocket(socketPath);
+    if (hasLock) makeLock(socketPath, 10);
     const hosts = await raceHosts(t, { socketPath }, 8);
     const outcomes = await Promise.all(hosts.map((host) => host.hear<string>()));
     const survivor = outcomes.indexOf(socketPath);
@@ -133,20 +135,15 @@ describe('The file of a Unix socket', SUITE, () => {
   it('is not removed while another server removes it; only a killed one has not done so after 1 s', async (t) => {
     const socketPath = makeSocketPath(t);
     const folder = dirname(socketPath);
-    const leaveDead = async (lockAge: number): Promise<string> => {
-      await leaveSocket(socketPath);
-      const lock = `${socketPath}.${lstatSync(socketPath).ino}.lock`;
-      mkdirSync(lock);
-      utimesSync(lock, Date.now() / 1000 - lockAge, Date.now() / 1000 - lockAge);
-      return lock;
-    };
-    await leaveDead(10);
+    await leaveSocket(socketPath);
+    makeLock(socketPath, 10);
     const first = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
     await first.runInBackground();
     await first.close();
     assert.deepEqual(readdirSync(folder), []);
 
-    const lock = await leaveDead(-3600);
+    await leaveSocket(socketPath);
+    const lock = makeLock(socketPath, -3600);
     const other = new WebApiServer({ systemStatus: () => PAUSED, socketPath: `${socketPath}-` });
     await other.runInBackground();
     const refused = assert.rejects(new WebApiServer({ systemStatus: () => ACTIVE, socketPath }).runInBackground(), {
@@ -533,6 +530,14 @@ describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
     assert.equal(existsSync(folder), false);
   });
 });
+
+/** Locks a dead socket, as the server does that removes it. */
+function makeLock(socketPath: string, ageS: number): string {
+  const lock = `${socketPath}.${lstatSync(socketPath).ino}.lock`;
+  mkdirSync(lock);
+  utimesSync(lock, Date.now() / 1000 - ageS, Date.now() / 1000 - ageS);
+  return lock;
+}
 
 /** Runs programs that start their servers at the same time; each says its path or the error, then what comes next. */
 async function raceHosts(t: TestContext, options: object, count: number): Promise<Host[]> {
