@@ -2008,7 +2008,14 @@ describe('launch()', LIMIT, () => {
         isAsking = false;
         return sleep(1);
       },
-      commands: { evaluate: { run: (_values, _request, control) => leave(control) } },
+      commands: {
+        evaluate: {
+          run: (_values, _request, control) => {
+            leave(control);
+            return sleep(20); // its clock and the one of the thread differ by less
+          },
+        },
+      },
     });
     await until(() => errors.length === 1);
     await client.request('evaluate', { wait: 60 });

@@ -40,6 +40,7 @@ import { isMainThread, Worker } from 'node:worker_threads';
 import type { Stats } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 
 /** The version of this file. */ export const VERSION: string = '0.18.0';
 /** The default host name of servers and clients. */ export const DEFAULT_HOST = 'localhost';
@@ -2065,6 +2066,8 @@ export interface WebApiClientOptions {
   /** Time limit of each request, in milliseconds. Default: 5000. */ timeout?: number | undefined;
   /** The token of the server. */ token?: string | undefined;
   /** Replaces host and port. Nothing is sent unless `checkTrusted()` passes. */ socketPath?: string | undefined;
+  /** Opens the connection to that address by other means, such as ssh, which then decide whom to trust. */
+  connect?: (() => Duplex) | undefined;
 }
 
 /** Options of `waitFor()`. */
@@ -2080,7 +2083,9 @@ export interface WaitOptions {
  */
 export class WebApiClient {
   /** `http://localhost:8391`, or `unix:` and the path of the socket. */ readonly baseUrl: string;
-  readonly #target: { host?: string; port?: number; socketPath?: string };
+  readonly #target: {
+    host?: string; port?: number; socketPath?: string; agent?: false; createConnection?: () => Duplex; // instead of agent
+  };
   readonly #headers: { Authorization?: string };
   readonly #timeoutMs: number;
   readonly #cancels: Set<() => void> = new Set(); // one for each pending request
@@ -2088,14 +2093,16 @@ export class WebApiClient {
   constructor(host: string = DEFAULT_HOST, port: number = DEFAULT_PORT, options: WebApiClientOptions = {}) {
     checkHost('host', host);
     checkInteger('port', port, 1, 65535);
-    checkOptions('WebApiClient', options, ['timeout', 'token', 'socketPath']);
-    const { timeout = 5000, token } = options;
+    checkOptions('WebApiClient', options, ['timeout', 'token', 'socketPath', 'connect']);
+    const { timeout = 5000, token, connect } = options;
     checkTimeout(timeout);
     checkToken(token);
     const isExclusive = options.socketPath === undefined || (host === DEFAULT_HOST && port === DEFAULT_PORT);
     if (!isExclusive) throw new TypeError('socketPath replaces host and port: give one or the other');
     const socketPath = resolveSocketPath(options.socketPath);
-    this.#target = socketPath === undefined ? { host, port } : { socketPath };
+    if (connect !== undefined) check('connect', connect, 'function', 'a function');
+    const how = connect === undefined ? { agent: false as const } : { createConnection: connect };
+    this.#target = { ...socketPath === undefined ? { host, port } : { socketPath }, ...how };
     this.baseUrl = socketPath === undefined ? `http://${placeOf({ host, port, socketPath })}` : `unix:${socketPath}`;
     this.#headers = token === undefined ? {} : { Authorization: `Bearer ${token}` };
     this.#timeoutMs = timeout;
@@ -2208,7 +2215,8 @@ export class WebApiClient {
   async #exchange(endpoint: string, options: RequestOptions, json: string, signal: AbortSignal, onSent: () => void) {
     const { wait, by, reason, expires, mine, id, tag } = options;
     signal.throwIfAborted();
-    if (this.#target.socketPath !== undefined) checkTrusted(this.#target.socketPath); // keeps the token from others
+    const { socketPath, createConnection } = this.#target;
+    if (socketPath !== undefined && createConnection === undefined) checkTrusted(socketPath); // keeps the token safe
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
     const method = endpoint === 'status' || endpoint === 'info' ? 'GET' : 'POST';
     const query = new URLSearchParams();
@@ -2221,8 +2229,8 @@ export class WebApiClient {
     const headers: Record<string, string> = { ...this.#headers };
     if (wait !== undefined) headers['Prefer'] = `wait=${wait}`;
     if (tag !== undefined) headers['If-None-Match'] = tag;
-    const request = http.request({ ...this.#target, agent: false, method, path, headers, signal });
-    request.on('finish', onSent);
+    const request = http.request({ ...this.#target, method, path, headers, signal });
+    request.on('finish', () => request.socket?.errored || onSent()); // also emitted if it could not connect
     request.on('error', () => {}); // once() reports it, or else reading the response does
     let interim = 0; // Node ignores 1xx responses, however many there are
     request.on('information', () => (interim += 1) > 16 && request.destroy(new Error('too many 1xx responses')));

@@ -13,6 +13,7 @@ import { listenX11 } from './kbctl/x11.ts';
 import { ADDRESS_OPTIONS, BY, ENVIRONMENT_HELP, ownToken } from './shared/reach/access.ts';
 import { paintStatus } from './shared/line/color.ts';
 import { DIR_OPTION } from './shared/reach/folder.ts';
+import { VIA_HELP, VIA_OPTION } from './shared/reach/machines.ts';
 import { follow, GOALS } from './shared/reach/follow.ts';
 import { selectClient } from './shared/reach/names.ts';
 import { observe } from './shared/reach/observe.ts';
@@ -31,6 +32,7 @@ const PROGRAM = 'control-kbctl';
 const OPTIONS = {
   ...ADDRESS_OPTIONS,
   dir: DIR_OPTION,
+  via: VIA_OPTION,
   'pause-key': {
     type: 'string', value: 'KEYS', help: 'key combination that pauses (default alt+shift+p; on macOS, Alt is Option)',
   },
@@ -50,6 +52,7 @@ Usage: control-kbctl [options] [TARGET]
 Pauses and resumes a system with key combinations that work in every window.
 
 ${TARGET_HELP}
+${VIA_HELP}
 
 ${describeOptions(OPTIONS)}
 
@@ -250,10 +253,11 @@ function introduce({ source, bindings }: Listener, backend: Backend, reason: str
 }
 
 /** Under Wayland, only evdev receives keys regardless of the focus. */
-function describeWayland(backend: Backend | null, { baseUrl, socketPath }: PrintableClient): string {
+function describeWayland(backend: Backend | null, { baseUrl, socketPath, machine }: PrintableClient): string {
   const where = socketPath === undefined ? baseUrl : `--unix-socket '${socketPath}' http://localhost`;
   const token = ownToken() === undefined ? '' : ` -H 'Authorization: Bearer …'`;
   const limit = backend === 'x11' ? 'under Wayland, X11 receives keys only while an X11 window has the focus; ' : '';
+  if (machine.connect !== undefined) return `${limit}alternative: a key that runs control-client pause`;
   const command = `curl${token} -X POST ${where}/api/pause`;
   return `${limit}alternative: in the settings of your desktop, bind keys to ${command} (and …/resume)`;
 }

@@ -11,7 +11,7 @@ export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 const MAX_NUMBERS = 50; // in the detail of a system
 const STATUSES = [...Object.values(SystemStatus).map(({ statusName }) => statusName), NO_ANSWER, UNKNOWN];
 
-type System = Pick<BoardSystem, 'id' | 'title' | 'status' | 'state' | 'counts'>;
+type System = Pick<BoardSystem, 'id' | 'title' | 'status' | 'state' | 'counts' | 'target'>;
 type Line = [labels: Record<string, string>, value: number];
 
 /** The metrics of all systems. Each line is unique: a duplicate would make the whole scrape fail. */
@@ -19,7 +19,8 @@ export function formatMetrics(systems: readonly System[]): string {
   const labelled = labelsOf(systems);
   const metric = (type: string, name: string, help: string, linesOf: (system: System) => Line[]): string => {
     const lines = labelled.flatMap(([label, system]) => linesOf(system).map(([labels, value]) => {
-      const pairs = Object.entries({ system: label, ...labels }).map(([key, text]) => `${key}="${escape(text)}"`);
+      const { label: machine } = system.target.client.machine;
+      const pairs = Object.entries({ system: label, ...machine && { machine }, ...labels }).map(([key, text]) => `${key}="${escape(text)}"`);
       return `${name}{${pairs.join(',')}} ${value}\n`;
     }));
     return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.join('')}`;

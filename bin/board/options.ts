@@ -5,10 +5,12 @@ import { statSync, writeFileSync } from 'node:fs';
 import {
   createClient, ENVIRONMENT_HELP, parseServerOptions, readTrusted, SERVER_OPTIONS, splitAuthority,
 } from '../shared/reach/access.ts';
-import { DIR_OPTION, Folder } from '../shared/reach/folder.ts';
+import { DIR_OPTION } from '../shared/reach/folder.ts';
+import { foldersOf, VIA_HELP, VIA_OPTION } from '../shared/reach/machines.ts';
 import { parseTargets } from '../shared/reach/names.ts';
-import { describeOptions, parseOptions, parseText, UsageError } from '../shared/line/options.ts';
+import { describeOptions, parseOptions, parseText, UsageError, warn } from '../shared/line/options.ts';
 import { onlyTarget, TARGET_HELP, TARGETS_OPTION } from '../shared/reach/targets.ts';
+import type { Folder } from '../shared/reach/folder.ts';
 import type { Sources } from '../shared/reach/names.ts';
 import type { Target } from '../shared/reach/targets.ts';
 
@@ -37,6 +39,7 @@ const OPTIONS = {
   },
   targets: TARGETS_OPTION,
   dir: { ...DIR_OPTION, help: 'folder of Unix sockets: also show its live systems, and those that start later' },
+  via: VIA_OPTION,
 } as const;
 
 const HELP = `
@@ -47,7 +50,9 @@ contains the key: anyone with it can pause, resume, save and shut down the syste
 their questions.
 
 ${TARGET_HELP}
-Without TARGET and --dir, the board shows the system at the address in the environment, or else at localhost:8391.
+${VIA_HELP}
+Without TARGET and --dir, the board shows the system at the address in the environment, or else at localhost:8391; with
+--via, all systems of the machines, and those that start later.
 
 ${describeOptions(OPTIONS)}
 
@@ -70,7 +75,7 @@ export interface CommandLine {
   viewKeyFile: string | undefined;
   isRecording: boolean;
   words: readonly string[];
-  sources: Pick<Sources, 'targets' | 'dir'>;
+  sources: Pick<Sources, 'targets' | 'dir' | 'via'>;
 }
 
 /** What the command line names: the keys of the page, and the systems on it. */
@@ -78,8 +83,8 @@ export interface Setup {
   key: string;
   viewKey: string | undefined;
   targets: Target[];
-  /** The folder whose systems are shown, too. */
-  folder: Folder | undefined;
+  /** Their systems are shown, too. */
+  folders: Folder[];
 }
 
 /**
@@ -91,7 +96,8 @@ export function parseCommandLine(args?: readonly string[]): CommandLine | null {
   const parsed = parseOptions(OPTIONS, HELP, Infinity, args);
   if (parsed === null) return null;
   const { values, positionals: words } = parsed;
-  const { listen, 'allow-host': allowHost, 'key-file': keyFile, 'view-key-file': viewKeyFile, targets, dir } = values;
+  const { listen, 'allow-host': allowHost, 'key-file': keyFile, 'view-key-file': viewKeyFile } = values;
+  const { targets, dir, via } = values;
   if (/^\d+$/.test(listen)) { // as a host, 9000 would be the address 0.0.35.40
     throw new UsageError(`--listen must be HOST or HOST:PORT, such as localhost:9000, got '${listen}'`);
   }
@@ -103,7 +109,7 @@ export function parseCommandLine(args?: readonly string[]): CommandLine | null {
   if (keyFile !== undefined) parseText('--key-file', keyFile);
   if (viewKeyFile !== undefined) parseText('--view-key-file', viewKeyFile);
   const isRecording = values.record === true;
-  return { listen, host, port, allowedHosts, keyFile, viewKeyFile, isRecording, words, sources: { targets, dir } };
+  return { listen, host, port, allowedHosts, keyFile, viewKeyFile, isRecording, words, sources: { targets, dir, via } };
 }
 
 /**
@@ -116,15 +122,16 @@ export async function setUp(
   { words, sources, keyFile, viewKeyFile }: CommandLine,
   timeoutMs: number,
 ): Promise<Setup> {
-  const folder = sources.dir === undefined ? undefined : new Folder(sources.dir);
-  const hasTargets = words.length > 0 || sources.targets !== undefined || folder !== undefined;
-  const targets = hasTargets
-    ? await parseTargets(words, { ...sources, timeoutMs })
-    : [onlyTarget(createClient({}, timeoutMs))];
+  const hasTargets = words.length > 0 || sources.targets !== undefined;
+  const all = foldersOf(sources);
+  const folders = sources.dir !== undefined || (all[0]?.machine.label && !hasTargets) ? all : [];
+  const targets = hasTargets || folders.length > 0
+    ? await parseTargets(words, { ...sources, timeoutMs, onUnreachable: ({ message }) => warn(message) })
+    : [onlyTarget(createClient({}, { timeoutMs }))];
   const key = keyFile === undefined ? createKey() : readKey(keyFile);
   const viewKey = viewKeyFile === undefined ? undefined : readKey(viewKeyFile);
   if (viewKey === key) throw new UsageError(`--view-key-file must hold another key than --key-file: '${viewKeyFile}'`);
-  return { key, viewKey, targets, folder };
+  return { key, viewKey, targets, folders };
 }
 
 function createKey(): string {

@@ -16,7 +16,7 @@ import { Counter } from './counter.ts';
 import { currentValues, ownCommandsOf } from './declarations.ts';
 import { LIVE, SeriesGroup, steadyNow } from './series.ts';
 import { canSaveIn, isRefusedSave, numbersIn, readCommand, readHolds, readRows } from './state.ts';
-import type { Target } from '../shared/reach/targets.ts';
+import type { Found } from '../shared/reach/targets.ts';
 import type { Body } from '../shared/words/text.ts';
 import type { Counts } from './counter.ts';
 import type { OwnCommand } from './declarations.ts';
@@ -47,7 +47,7 @@ export class BoardSystem {
   readonly id: number;
   /** Unique on the board, unlike the name. */
   readonly title: string;
-  readonly target: Target;
+  readonly target: Found;
   readonly #system: FollowedSystem;
   readonly #board: Board;
   readonly #series: SeriesGroup;
@@ -71,7 +71,7 @@ export class BoardSystem {
    * @param isFound Whether it was found in a folder.
    * @param counts The counts of the system that it replaces.
    */
-  constructor(id: number, target: Target, board: Board, isFound: boolean = false, counts?: Counts) {
+  constructor(id: number, target: Found, board: Board, isFound: boolean = false, counts?: Counts) {
     this.id = id;
     this.target = target;
     this.title = excerpt(target.title);
@@ -304,7 +304,7 @@ export class BoardSystem {
     const isAnswered = reply?.ok === true || reply?.phase === 'answered';
     return {
       target: excerpt(this.target.name ?? system.client.target),
-      name: excerptOf(info['name']) || this.title,
+      name: this.#nameIn(info),
       process: this.#process,
       status: reported,
       since: system.since,
@@ -329,6 +329,13 @@ export class BoardSystem {
       sentCount: this.#sentCount,
       hasLog: hasLog(info),
     };
+  }
+
+  /** With the machine, if it is another one. */
+  #nameIn(info: Body): string {
+    const { label } = this.target.client.machine;
+    const name = excerptOf(info['name']);
+    return name !== '' && label !== '' ? `${label}/${name}` : name || this.title;
   }
 
   #publish(): void {

@@ -4,7 +4,7 @@ import { CONTROL_COMMANDS } from '../shared/words/accepts.ts';
 import { inParallel } from '../shared/reach/targets.ts';
 import { LIVE, limitSamples, RECORD, steadyNow } from './series.ts';
 import { BoardSystem } from './system.ts';
-import type { Target } from '../shared/reach/targets.ts';
+import type { Found } from '../shared/reach/targets.ts';
 import type { Counts } from './counter.ts';
 import type { Period } from './series.ts';
 import type { LogPart, Update } from './state.ts';
@@ -42,9 +42,9 @@ export class Systems {
   readonly #period: Period;
 
   /** @param isRecording Whether to take samples even while no page is open. */
-  constructor(targets: readonly Target[], isRecording: boolean = false) {
+  constructor(targets: readonly Found[], isRecording: boolean = false) {
     this.#period = isRecording ? RECORD : LIVE;
-    for (const target of targets) this.#add(target, false);
+    for (const target of targets) this.add(target);
     if (!isRecording) return;
     setInterval(() => void this.read(), RECORD.intervalMs);
     void this.read();
@@ -58,8 +58,8 @@ export class Systems {
     return [...this.#byId.values()];
   }
 
-  get socketPaths(): Set<string | undefined> {
-    return new Set(this.all.map(({ target }) => target.client.socketPath));
+  get keys(): Set<string> {
+    return new Set(this.all.map(({ target }) => target.client.key));
   }
 
   /** Whether a system takes a command. Every system takes the four standard commands; own commands need an id. */
@@ -80,21 +80,31 @@ export class Systems {
     return this.#byId.get(id)?.readLog();
   }
 
+  /** Adds a system, and returns a function that removes it. */
+  add(target: Found): () => void {
+    const system = this.#add(target, false);
+    return () => this.#remove(system);
+  }
+
   /** Adds a system of a folder. It replaces an ended one of the same name, or else the oldest of too many. */
-  addFound(target: Target): void {
+  addFound(target: Found): void {
     const ended = this.all.filter(({ isFound, isOffline, target: { socket } }) => {
       return isFound && (isOffline || socket?.exists !== true);
     });
-    const predecessor = ended.find((system) => system.target.socket?.name === target.socket?.name);
+    const predecessor = ended.find(({ target: { socket, client: { machine } } }) => {
+      return socket?.name === target.socket?.name && machine.label === target.client.machine.label;
+    });
     const removed = predecessor === undefined ? ended.slice(0, -MAX_ENDED) : [predecessor];
-    for (const system of removed) {
-      system.close();
-      this.#byId.delete(system.id);
-    }
+    for (const system of removed) this.#remove(system);
     this.#add(target, true, predecessor?.counts);
   }
 
-  #add(target: Target, isFound: boolean, counts?: Counts): void {
+  #remove(system: BoardSystem): void {
+    system.close();
+    this.#byId.delete(system.id);
+  }
+
+  #add(target: Found, isFound: boolean, counts?: Counts): BoardSystem {
     const id = this.#nextId;
     this.#nextId += 1;
     const board = {
@@ -105,6 +115,7 @@ export class Systems {
     const system = new BoardSystem(id, target, board, isFound, counts);
     this.#byId.set(id, system);
     if (this.#readTimer !== undefined) system.setWatched(true);
+    return system;
   }
 
   /** Responds to a page: as soon as something has changed since `version`, and after `waitMs` at the latest. */

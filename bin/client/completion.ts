@@ -142,7 +142,7 @@ async function printCandidates(
     }));
   }
   if (isClient(program)) return offerArguments(positionals, values as Values, current, offer);
-  if (/^Usage: .*\bTARGET\b/m.test(help)) offer(await completeName(current, (values as Values).dir));
+  if (/^Usage: .*\bTARGET\b/m.test(help)) offer(await completeName(current, values as Values));
 }
 
 /** Offers commands of control-client, or what follows one. */
@@ -158,7 +158,7 @@ async function offerArguments(
   if (name === undefined && command.argument !== undefined) offer(command.argument.values ?? []);
   else if (!command.isLocal && !command.takesNoTargets) {
     const ended = command.name === 'log' ? logsOfUser().map(nameOf).filter((logged) => /^\w[\w.-]*$/.test(logged)) : [];
-    offer([...new Set([...await completeName(current, values.dir), ...ended])]);
+    offer([...new Set([...await completeName(current, values), ...ended])]);
   }
   if (command.name !== 'run' && command.name !== 'answer') return;
   const isFirst = command.name === 'run' || isQuestionId(name ?? ''); // otherwise, the first word may be a target

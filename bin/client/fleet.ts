@@ -9,7 +9,8 @@ import { isAbsent, isDenied, isUnanswered } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
 import { excerptOf, printable } from '../shared/words/text.ts';
 import type { Question } from '../shared/words/asks.ts';
-import type { Target } from '../shared/reach/targets.ts';
+import type { Folder } from '../shared/reach/folder.ts';
+import type { Found } from '../shared/reach/targets.ts';
 
 const TICK_MS = 1000; // between two scans of the folder, or two requests to a system that is offline
 const DETAIL_MS = 2000; // between two requests for a detail
@@ -19,25 +20,36 @@ const MAX_ENDED = 100;
 const { compare } = new Intl.Collator('en', { numeric: true }); // t2 before t10
 
 export function compareRows(one: Row, other: Row): number {
-  return Number(other.asks) - Number(one.asks) || compare(one.name, other.name) ||
-    compare(`${one.target.name}`, `${other.target.name}`);
+  return Number(other.asks) - Number(one.asks) || compare(one.machine, other.machine) ||
+    compare(one.name, other.name) || compare(`${one.target.name}`, `${other.target.name}`);
 }
 
 /** A system in the table. Its texts are safe to print. */
 export class Row {
-  readonly target: Target;
+  readonly target: Found;
   readonly system: FollowedSystem;
   /** Whether the system has left the folder. */
   isEnded: boolean = false;
 
-  constructor(target: Target) {
+  constructor(target: Found) {
     this.target = target;
     this.system = new FollowedSystem(target.client);
   }
 
+  /** The label of its machine; empty without `--via`. */
+  get machine(): string {
+    return this.target.client.machine.label;
+  }
+
+  /** What tells it from others on its machine. */
+  get title(): string {
+    const { title } = this.target;
+    return excerptOf(this.machine === '' ? title : title.slice(this.machine.length + 1));
+  }
+
   get name(): string {
-    const { socket, title } = this.target;
-    return socket === undefined ? excerptOf(title) : excerptOf(this.system.info['name']) || excerptOf(socket.name);
+    const { socket } = this.target;
+    return socket === undefined ? this.title : excerptOf(this.system.info['name']) || excerptOf(socket.name);
   }
 
   /** The process id of the program, not of control-run. Empty if unknown. */
@@ -88,15 +100,11 @@ export class Row {
   }
 }
 
-/** Finds the systems in a folder, except those with known sockets. */
-export type Find = (known: ReadonlySet<string | undefined>) => Promise<Target[]>;
-
 /** Follows given systems, or all systems in a folder as they come and go. */
 export class Fleet {
   /** The rows whose details are requested. */
   visible: readonly Row[] = [];
-  /** Why the folder cannot be read; otherwise empty. */
-  error: string = '';
+  readonly #errors: Map<Folder, string> = new Map();
   readonly #signal: AbortSignal;
   readonly #onChange: () => void;
   #rows: readonly Row[] = []; // oldest first
@@ -119,12 +127,17 @@ export class Fleet {
     return this.#sorted.sort(compareRows); // almost sorted already
   }
 
+  /** Why folders cannot be read; otherwise empty. */
+  get error(): string {
+    return [...this.#errors.values()].join('; ');
+  }
+
   #setRows(rows: readonly Row[]): void {
     [this.#rows, this.#sorted] = [rows, [...rows]];
   }
 
   /** @param isLasting Whether a system that ends may come back at its address. */
-  add(targets: readonly Target[], isLasting: boolean = true): void {
+  add(targets: readonly Found[], isLasting: boolean = true): void {
     const rows = targets.map((target) => new Row(target));
     const names = new Set(targets.map(({ name }) => name)); // a new system replaces an ended one at its path
     this.#setRows([...this.#rows.filter(({ target }) => !names.has(target.name)), ...rows]);
@@ -132,15 +145,15 @@ export class Fleet {
   }
 
   /** Keeps adding the systems in a folder, until the signal. */
-  async addAll(find: Find): Promise<void> {
+  async addAll(folder: Folder, timeoutMs: number): Promise<void> {
     while (!this.#signal.aborted) {
       const live = this.#rows.filter(({ isEnded }) => !isEnded);
       try {
-        const targets = await find(new Set(live.map(({ target }) => target.client.socketPath)));
+        const targets = await folder.systems({ timeoutMs }, new Set(live.map(({ target }) => target.client.key)));
         if (targets.length > 0) this.add(targets, false);
-        this.error = '';
+        this.#errors.delete(folder);
       } catch (error) {
-        this.error = printable((error as Error).message);
+        this.#errors.set(folder, printable((error as Error).message));
       }
       this.#onChange();
       await this.#pause();

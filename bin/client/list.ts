@@ -7,8 +7,8 @@ import { excerptOf, printable, printableJson } from '../shared/words/text.ts';
 import { compareRows, Fleet, Row } from './fleet.ts';
 import { failure } from './send.ts';
 import { fit, Screen, Table, terminalSize } from './table.ts';
+import type { Folder } from '../shared/reach/folder.ts';
 import type { Target } from '../shared/reach/targets.ts';
-import type { Find } from './fleet.ts';
 
 /** Prints a line for each system; on a terminal, a table. Returns the exit code. */
 export async function list(targets: readonly Target[], isJson: boolean): Promise<number> {
@@ -33,7 +33,7 @@ export async function list(targets: readonly Target[], isJson: boolean): Promise
 }
 
 /** Redraws the table every second, and soon after each change, until the signal. */
-export async function watchList(find: Find, signal: AbortSignal): Promise<void> {
+export async function watchList(folders: readonly Folder[], timeoutMs: number, signal: AbortSignal): Promise<void> {
   const table = new Table();
   const screen = new Screen((width, height) => {
     const room = height - 3; // the header, an error, and the line where the terminal echoes ^C
@@ -47,14 +47,14 @@ export async function watchList(find: Find, signal: AbortSignal): Promise<void> 
   const fleet = new Fleet(signal, () => screen.refresh());
   process.stdout.write('\n'.repeat(terminalSize().rows)); // keeps the earlier output in the scrollback
   process.on('SIGCONT', screen.redraw);
-  await fleet.addAll(find);
+  await Promise.all(folders.map((folder) => fleet.addAll(folder, timeoutMs)));
   process.off('SIGCONT', screen.redraw);
   screen.close();
 }
 
-function toJson({ target, name, pid, asks, system: { status, error, info } }: Row): string {
+function toJson({ target, machine, name, pid, asks, system: { status, error, info } }: Row): string {
   return printableJson({
-    target: target.name, name, pid: Number(pid) || undefined, status, error: error || undefined,
+    target: target.name, machine: machine || undefined, name, pid: Number(pid) || undefined, status, error: error || undefined,
     since: excerptOf(info['since']) || undefined, by: excerptOf(info['by']) || undefined,
     reason: excerptOf(info['reason']) || undefined, holds: info['holds'], asks: asks ? info['asks'] : undefined,
     detail: info['detail'] ?? undefined,

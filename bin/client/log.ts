@@ -115,7 +115,7 @@ async function choose(
     if ('error' in found) exitCode = Math.max(exitCode, found.exitCode);
     else choices.push(found);
   };
-  if (isAddress) await addRunning(onlyTarget(createClient(values, timeoutMs)));
+  if (isAddress) await addRunning(onlyTarget(createClient(values, { timeoutMs })));
   for (const word of words) {
     if (isFile(word)) {
       if (!existsSync(word)) throw new UsageError(`there is no log '${word}'`);

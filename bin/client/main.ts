@@ -3,8 +3,9 @@
 
 import { setMaxListeners } from 'node:events';
 import { ADDRESS_PARTS } from '../shared/reach/access.ts';
+import { dial, FRAME, HELLO, MAX_FRAME_LENGTH } from '../shared/reach/far.ts';
 import { findStatus } from '../shared/words/commands.ts';
-import { Folder } from '../shared/reach/folder.ts';
+import { findIn, foldersOf } from '../shared/reach/machines.ts';
 import { EXIT, UsageError, warn } from '../shared/line/options.ts';
 import { inParallel } from '../shared/reach/targets.ts';
 import { printableJson } from '../shared/words/text.ts';
@@ -19,11 +20,13 @@ import { selectAll, selectTargets } from './targets.ts';
 import { Top } from './top.ts';
 import { waitFor, waitUntil } from './wait.ts';
 import { ChangeHook, watch } from './watch.ts';
+import { checkTrusted } from '../../control.ts';
 import type { SystemStatus } from '../../control.ts';
 import type { CommandName, Shell } from '../shared/words/commands.ts';
 import type { FollowOptions } from '../shared/reach/follow.ts';
 import type { Target } from '../shared/reach/targets.ts';
-import type { Find } from './fleet.ts';
+import type { LinkError } from '../shared/reach/link.ts';
+import type { Sources } from '../shared/reach/names.ts';
 import type { CommandLine, Values } from './options.ts';
 import type { Outcome } from './send.ts';
 
@@ -48,21 +51,34 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
     console.log(name === 'help' ? helpOn(argument) : SCRIPTS[argument as Shell].trim());
     return EXIT.DONE;
   }
+  if (name === 'dial') {
+    dial(checkTrusted, HELLO, FRAME, MAX_FRAME_LENGTH);
+    return EXIT.DONE; // the input keeps it running
+  }
   const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
-  if (name === 'top' || (name === 'list' && values.watch === true)) return showLive(name, words, values, requestMs);
+  const unreachable = new Set<string>();
+  const onUnreachable = ({ message }: LinkError): void => {
+    if (!unreachable.has(message)) warn(message);
+    unreachable.add(message);
+  };
+  const where = { ...values, onUnreachable };
+  if (name === 'top' || (name === 'list' && values.watch === true)) return showLive(name, words, where, requestMs);
   if (name === 'log') {
     const { json: isJson = false, follow: isFollowed = false } = values;
     return log(words, values, requestMs, { since, isJson, isFollowed, signal: endOfOutput() });
   }
-  if (name === 'list') return list(await selectAll(name, words, values, requestMs), values.json === true);
+  const floor = (): number => unreachable.size > 0 ? EXIT.NO_ANSWER : EXIT.DONE;
+  if (name === 'list') {
+    return Math.max(await list(await selectAll(name, words, where, requestMs), values.json === true), floor());
+  }
   const awaitsEnd = name === 'wait' && argument === 'offline'; // the system may have ended just now
-  const sources = awaitsEnd ? { ...values, absence: 'offline' as const } : values;
+  const sources = awaitsEnd ? { ...where, absence: 'offline' as const } : where;
   const hint = invocation !== null ? HINT : answering !== null ? ANSWER_HINT : '';
   const targets = await selectTargets(words, sources, requestMs, hint);
-  if (targets.length === 0) return EXIT.OFFLINE; // selectAll() has warned
+  if (targets.length === 0) return floor() || EXIT.OFFLINE; // both have warned
   const end = endOfOutput();
   const hook = exec && new ChangeHook(exec.command, exec.words);
-  let exitCode: number = EXIT.DONE;
+  let exitCode = floor();
   let hasOutput = false;
   const report = (target: Target, outcome: Outcome): void => {
     exitCode = Math.max(exitCode, outcome.exitCode);
@@ -140,20 +156,28 @@ function expireIn(timeoutMs: number): Pick<FollowOptions, 'expires' | 'timeoutMs
 }
 
 /** Shows a live table: `list --watch`, or `top` of the targets or, without any, of all systems in the folder. */
-async function showLive(name: 'list' | 'top', names: string[], values: Values, timeoutMs: number): Promise<number> {
+async function showLive(
+  name: 'list' | 'top',
+  names: string[],
+  values: Values & Pick<Sources, 'onUnreachable'>,
+  timeoutMs: number,
+): Promise<number> {
   const what = name === 'list' ? 'list --watch' : 'top';
   const isTerminal = process.stdout.isTTY && process.stdin.isTTY;
   if (!isTerminal || values.json === true) {
     const why = isTerminal ? 'excludes --json' : 'requires a terminal';
     throw new UsageError(`${what} ${why}; 'watch --all' prints a line for each change`);
   }
-  const find: Find = (known) => new Folder(values.dir).systems(timeoutMs, known);
+  const folders = foldersOf(values);
   const isFolder = ([...ADDRESS_PARTS, 'targets'] as const).every((option) => values[option] === undefined);
   if (name === 'list') {
-    await selectAll(what, names, values, timeoutMs); // only to reject targets and addresses
-    await watchList(find, endOfOutput());
+    await selectAll(what, names, values, timeoutMs); // to reject targets and addresses, and to open the links
+    await watchList(folders, timeoutMs, endOfOutput());
+  } else if (isFolder && names.length === 0) {
+    await findIn(folders, (folder) => folder.systems({ timeoutMs }), values.onUnreachable); // may ask for a password
+    await new Top().run([], folders, timeoutMs);
   } else {
-    await new Top().run(isFolder && names.length === 0 ? find : await selectTargets(names, values, timeoutMs, ''));
+    await new Top().run(await selectTargets(names, values, timeoutMs, ''), [], timeoutMs);
   }
   return EXIT.DONE;
 }

@@ -8,6 +8,7 @@ import {
 import { isQuestionId } from '../shared/words/asks.ts';
 import { isCondition, parseCondition } from '../shared/words/condition.ts';
 import { DIR_OPTION } from '../shared/reach/folder.ts';
+import { VIA_HELP, VIA_OPTION } from '../shared/reach/machines.ts';
 import {
   describeOptions, listOf, parseDuration, parseOptions, parsePast, parseText, UsageError,
 } from '../shared/line/options.ts';
@@ -18,6 +19,7 @@ import { tidy } from '../shared/words/text.ts';
 import type { Command, CommandName } from '../shared/words/commands.ts';
 import type { Condition } from '../shared/words/condition.ts';
 import type { Options } from '../shared/line/options.ts';
+import type { Where } from '../shared/reach/machines.ts';
 import type { Answering } from './asks.ts';
 import type { Invocation } from './send.ts';
 
@@ -28,6 +30,7 @@ const OPTIONS = {
   targets: TARGETS_OPTION,
   all: { type: 'boolean', help: 'all live systems in the folder --dir, instead of targets' },
   dir: DIR_OPTION,
+  via: VIA_OPTION,
   wait: { type: 'boolean', help: 'wait until the command is done, and print the new status or the returned value' },
   timeout: {
     type: 'string', value: 'SECONDS',
@@ -74,6 +77,7 @@ Shows what running systems are doing or asking, sends them a command or an answe
 ${commandsFor('client').map(helpOf).join('\n')}
 
 ${TARGET_HELP}
+${VIA_HELP}
 Each line of output then begins with its target, and the exit code is the highest of all.
 
 The arguments of run and answer can also be one JSON object: '{"episodes":200}'.
@@ -109,11 +113,11 @@ const ADDRESSING: string[] = [...ADDRESS_PARTS, 'targets', 'all']; // not for a 
 const WAIT_TIMEOUT_S = '30';
 const LEASE_DAYS = 365;
 
-type Texts = 'host' | 'port' | 'socket' | 'targets' | 'dir' | 'timeout' | 'for' | 'reason' | 'by' | 'exec' | 'on' |
+type Texts = 'host' | 'port' | 'socket' | 'targets' | 'timeout' | 'for' | 'reason' | 'by' | 'exec' | 'on' |
   'since';
 type Switches = 'all' | 'wait' | 'mine' | 'watch' | 'follow' | 'yes' | 'no' | 'json';
 
-export type Values = Partial<Record<Texts, string | undefined> & Record<Switches, boolean | undefined>>;
+export type Values = Partial<Record<Texts, string | undefined> & Record<Switches, boolean | undefined>> & Where;
 
 export interface CommandLine {
   command: Command;
@@ -233,6 +237,9 @@ function quote(text: string | undefined): string {
 /** Rejects options that the command would ignore. */
 function checkOptions({ name, options = [], lacks = [] }: Command, values: Values): void {
   for (const option of Object.keys(values)) {
+    if (option === 'via' && lacks.includes(option)) {
+      throw new UsageError(`--via and ${name} are mutually exclusive: run ssh gpu1 control-client ${name}`);
+    }
     const rule = `${name} takes targets as words only; without any, it is about all systems`;
     if (lacks.includes(option)) throw new UsageError(`--${option} and ${name} are mutually exclusive: ${rule}`);
     const owners = ownersOf(option);
@@ -256,7 +263,8 @@ export function senderIn({ by = BY }: Values): string {
 export function resumeLineFor(names: readonly string[], values: Values): string {
   const options = ([...ADDRESS_PARTS, 'targets', 'dir', 'by'] as const)
     .flatMap((name) => values[name] === undefined ? [] : [`--${name}=${values[name]}`]);
-  const words = ['resume', '--mine', ...values.all === true ? ['--all'] : [], ...options, ...names];
+  const via = values.via?.map((text) => `--via=${text}`) ?? [];
+  const words = ['resume', '--mine', ...values.all === true ? ['--all'] : [], ...options, ...via, ...names];
   const isPlain = /^[\w@%+=:,./-]+$/;
   const quoted = words.map((word) => isPlain.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
   return `control-client ${quoted.join(' ')}`;

@@ -2,7 +2,6 @@
 
 import { paintStatus } from '../shared/line/color.ts';
 import { jobState } from '../shared/line/terminal.ts';
-import { excerpt } from '../shared/words/text.ts';
 import type { Row } from './fleet.ts';
 
 // ───── Widths ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -58,13 +57,14 @@ const MIN_WIDTH = 4; // a narrower column is omitted
 
 /** The columns: title, maximum share of the width, and cell. The last column takes the rest. */
 const COLUMNS: readonly (readonly [title: string, share: number, textOf: (row: Row, isUnique: boolean) => string])[] = [
-  ['NAME', 0.35, ({ name, target: { title } }, isUnique) => isUnique ? name : excerpt(title)],
+  ['MACHINE', 0.2, ({ machine }) => machine],
+  ['NAME', 0.35, ({ name, title }, isUnique) => isUnique ? name : title],
   ['PROCESS', 0.2, ({ pid }) => pid],
   ['STATUS', 0.45, ({ story }) => story],
   ['SINCE', 0.2, ({ asks, askAge, age }) => asks ? askAge : age],
   ['DETAIL', 1, ({ detail }) => detail],
 ];
-const [STATUS, DETAIL] = [2, 4];
+const [MACHINE, STATUS, DETAIL] = [0, 3, 5];
 
 /** A table as wide as the terminal. Its columns never become narrower between two drawings. */
 export class Table {
@@ -75,14 +75,16 @@ export class Table {
   linesOf(rows: readonly Row[], width: number): string[] {
     if (width !== this.#width) this.#widths = COLUMNS.map(([title]) => title.length);
     this.#width = width;
-    const names = rows.map(({ name }) => name);
-    const isUnique = ({ name }: Row): boolean => names.indexOf(name) === names.lastIndexOf(name);
-    const cells = rows.map((row) => COLUMNS.map(([, , textOf]) => textOf(row, isUnique(row))));
+    const hasMachines = rows.some(({ machine }) => machine !== '');
+    const names = rows.map(({ machine, name }) => `${machine}/${name}`);
+    const isUnique = (name = ''): boolean => names.indexOf(name) === names.lastIndexOf(name);
+    const cells = rows.map((row, at) => COLUMNS.map(([, , textOf]) => textOf(row, isUnique(names[at]))));
     this.#widths = this.#widths.map((least, column) => {
       return column === DETAIL ? width : Math.max(least, ...cells.map((texts) => columnsOf(`${texts[column]}`)));
     });
     let rest = width;
     const widths = COLUMNS.map(([, share], column) => {
+      if (column === MACHINE && !hasMachines) return 0;
       const least = Math.min(this.#widths[column] as number, Math.floor(share * width), rest);
       if (least >= MIN_WIDTH) rest -= least + GAP.length;
       return least < MIN_WIDTH ? 0 : least;

@@ -1,27 +1,33 @@
 // The systems to which control-client sends a command.
 
 import { ADDRESS_PARTS, createClient } from '../shared/reach/access.ts';
-import { Folder } from '../shared/reach/folder.ts';
-import { parseTargets, refuseAddress } from '../shared/reach/names.ts';
+import { findIn, folderOf, foldersOf } from '../shared/reach/machines.ts';
+import { DEFAULT_TARGET, parseTargets, refuseAddress } from '../shared/reach/names.ts';
 import { UsageError, warn } from '../shared/line/options.ts';
-import { onlyTarget } from '../shared/reach/targets.ts';
+import { labelled, onlyTarget } from '../shared/reach/targets.ts';
 import type { Address } from '../shared/reach/access.ts';
 import type { Sources } from '../shared/reach/names.ts';
 import type { Target } from '../shared/reach/targets.ts';
 
+const ALL_HINT = ', or --all';
+
 type Values = Address & Sources & { all?: boolean | undefined };
 
-/** Returns all live systems in a folder, for `--all` and `list`. */
+/** Returns all live systems of the folders, for `--all` and `list`. */
 export async function selectAll(owner: string, words: string[], values: Values, timeoutMs: number): Promise<Target[]> {
   for (const option of [...ADDRESS_PARTS, 'targets'] as const) {
     if (values[option] === undefined) continue;
     throw new UsageError(`--${option} and ${owner} are mutually exclusive: ${owner} is for the systems of a folder`);
   }
   if (words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}': ${owner} takes no targets`);
-  const folder = new Folder(values.dir);
-  const targets = await folder.systems(timeoutMs);
-  if (targets.length === 0) warn(`no live system in '${folder.path}'`);
-  return targets;
+  const folders = foldersOf(values);
+  let isMissing = false;
+  const found = await findIn(folders, (folder) => folder.systems({ timeoutMs }), (error) => {
+    isMissing = true;
+    values.onUnreachable?.(error);
+  });
+  if (found.length === 0 && !isMissing) warn(`no live system ${folders.map(({ place }) => place).join(' or ')}`);
+  return labelled(found);
 }
 
 /** Returns the targets or, without any, the system at the address in the options or the environment. */
@@ -34,8 +40,9 @@ export async function selectTargets(
   if (values.all === true) return selectAll('--all', words, values, timeoutMs);
   if (words.length === 0 && values.targets === undefined) {
     if (values.dir !== undefined) throw new UsageError('--dir requires --all, list or a target');
-    return [onlyTarget(createClient(values, timeoutMs))];
+    const { machine } = folderOf(DEFAULT_TARGET, foldersOf(values), ALL_HINT);
+    return [onlyTarget(createClient(values, { timeoutMs, machine }))];
   }
   refuseAddress(values);
-  return parseTargets(words, { ...values, timeoutMs, hint });
+  return parseTargets(words, { ...values, timeoutMs, hint, allHint: ALL_HINT });
 }

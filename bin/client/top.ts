@@ -14,8 +14,9 @@ import { Fleet } from './fleet.ts';
 import { fit, Screen, Table, wrap } from './table.ts';
 import type { Key } from 'node:readline';
 import type { RawMode } from '../shared/line/terminal.ts';
-import type { Target } from '../shared/reach/targets.ts';
-import type { Find, Row } from './fleet.ts';
+import type { Folder } from '../shared/reach/folder.ts';
+import type { Found } from '../shared/reach/targets.ts';
+import type { Row } from './fleet.ts';
 
 // ESC [ ? 1049 h and l enter and leave the alternate screen, ESC [ ? 25 l and h hide and show the cursor, ESC [ 7 m and
 // ESC [ 27 m begin and end inverse video.
@@ -32,7 +33,7 @@ const LOG_MS = 2000; // between two readings of the log that is shown
 const MAX_ENTRIES = 50; // of it
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
-/** Shows the given systems, or those in a folder, until `q` or Ctrl-C. Always restores the terminal. */
+/** Shows the given systems, and those in folders, until `q` or Ctrl-C. Always restores the terminal. */
 export class Top {
   readonly #end = new AbortController();
   readonly #screen = new Screen((width, height) => this.#linesOf(width, height), false);
@@ -54,7 +55,7 @@ export class Top {
   #first = 0; // index of the first visible row
   #room = 1; // number of rows that fit
 
-  async run(source: readonly Target[] | Find): Promise<void> {
+  async run(targets: readonly Found[], folders: readonly Folder[], timeoutMs: number): Promise<void> {
     const { stdin } = process;
     setMaxListeners(0, this.#limit.signal); // a listener per command
     const quit = (reason?: unknown): void => this.#end.abort(reason);
@@ -65,8 +66,8 @@ export class Top {
     stdin.on('keypress', this.#onKey).on('end', quit).on('error', quit);
     this.#rawMode = startRawMode(this.#enter);
     if (this.#rawMode.isOn) this.#enter();
-    if (typeof source === 'function') void this.#fleet.addAll(source);
-    else this.#fleet.add(source);
+    this.#fleet.add(targets);
+    for (const folder of folders) void this.#fleet.addAll(folder, timeoutMs);
     await once(this.#end.signal, 'abort');
     this.#close();
     stdin.off('keypress', this.#onKey).pause();

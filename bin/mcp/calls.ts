@@ -161,7 +161,8 @@ export class Calls {
     const absence = (): string => {
       return found.length < all.length ? `no system has '${part}' in its name` : this.#systems.absence;
     };
-    const note = systems.length === 0 ? cleanText(absence()) : undefined; // there need not be a folder
+    const notes = [systems.length === 0 ? absence() : '', this.#systems.unreachable].filter((text) => text !== '');
+    const note = notes.length > 0 ? cleanText(notes.join('; ')) : undefined;
     return { systems, omitted: found.length - asked.length || undefined, now: now(), note };
   }
 

@@ -2,7 +2,7 @@
 
 import { DEFAULT_PORT } from '../../control.ts';
 import { createClient, hasEnvironmentAddress } from '../shared/reach/access.ts';
-import { Folder } from '../shared/reach/folder.ts';
+import { findIn, foldersOf } from '../shared/reach/machines.ts';
 import { parseTargets } from '../shared/reach/names.ts';
 import { UsageError } from '../shared/line/options.ts';
 import { isAbsent } from '../shared/reach/replies.ts';
@@ -10,9 +10,10 @@ import { suggest } from '../shared/line/suggest.ts';
 import { onlyTarget } from '../shared/reach/targets.ts';
 import { cleanText } from './reported.ts';
 import type { Socket } from '../shared/reach/folder.ts';
+import type { LinkError } from '../shared/reach/link.ts';
 import type { Sources } from '../shared/reach/names.ts';
 import type { PrintableClient } from '../shared/reach/replies.ts';
-import type { Target } from '../shared/reach/targets.ts';
+import type { Found } from '../shared/reach/targets.ts';
 
 const TIMEOUT_MS = 5000; // of each request without a wait
 const PROBE_MS = 1000; // for a response at the default port
@@ -32,23 +33,39 @@ export class Directory {
   readonly #sources: Sources;
   readonly #known: Map<string, System> = new Map(); // by id, only those in a folder; the latest last
   #search: Promise<System[]> | undefined; // in progress
+  readonly #unreachable: Set<string> = new Set(); // which machines are, and why
 
   constructor(words: readonly string[], sources: Sources) {
     this.#words = words;
     this.#sources = { ...sources, timeoutMs: TIMEOUT_MS };
   }
 
-  /** @throws {UsageError} If a target or the folder is invalid. Only at the start must each name have a live system. */
+  /**
+   * Checks the options, and that each name has a live system. On other machines, these may start later.
+   *
+   * @throws {UsageError} If a target or the folder is invalid.
+   */
   async check(): Promise<void> {
-    if (this.#isGiven) await this.#searchAll();
-    else if (this.#sources.dir !== undefined) new Folder(this.#sources.dir);
+    const [folder] = foldersOf(this.#sources);
+    if (folder?.machine.label) void this.all().catch(() => {}); // opens the links
+    else if (this.#isGiven) await this.#searchAll();
   }
 
   /** Why the list is empty. */
   get absence(): string {
-    const { dir } = this.#sources;
     if (this.#isGiven) return 'none of the targets is running';
-    return `no live system in '${new Folder(dir).path}'${dir === undefined ? ` or at localhost:${DEFAULT_PORT}` : ''}`;
+    const folders = foldersOf(this.#sources);
+    const places = folders.map(({ fault, place }) => fault || place).join(' or ');
+    return `no live system ${places}${this.#hasDefault ? ` or at localhost:${DEFAULT_PORT}` : ''}`;
+  }
+
+  /** Which machines cannot be reached; otherwise empty. */
+  get unreachable(): string {
+    return [...this.#unreachable].join('; ');
+  }
+
+  get #hasDefault(): boolean {
+    return this.#sources.dir === undefined && foldersOf(this.#sources)[0]?.machine.label === '';
   }
 
   get #isGiven(): boolean {
@@ -66,8 +83,10 @@ export class Directory {
   }
 
   async #searchAll(options?: Pick<Sources, 'absence'>): Promise<System[]> {
-    const sources = { ...this.#sources, ...options };
-    const targets = this.#isGiven ? await parseTargets(this.#words, sources) : await this.#unnamed();
+    this.#unreachable.clear();
+    const onUnreachable = ({ message }: LinkError): void => void this.#unreachable.add(message);
+    const sources = { ...this.#sources, ...options, onUnreachable };
+    const targets = this.#isGiven ? await parseTargets(this.#words, sources) : await this.#unnamed(sources);
     const systems = targets.map(({ title, client, socket }) => ({ id: cleanText(title), client, socket }));
     for (const system of systems) {
       this.#known.delete(system.id);
@@ -78,16 +97,19 @@ export class Directory {
   }
 
   /**
-   * The one at the address in the environment, or else those in the folder, which Windows lacks, or else the one at the
-   * default port.
+   * Those of other machines. On this one: the one at the address in the environment, or else those in the folder, which
+   * Windows lacks, or else the one at the default port.
    */
-  async #unnamed(): Promise<Target[]> {
-    const { dir } = this.#sources;
-    const atAddress = onlyTarget(createClient({}, TIMEOUT_MS));
-    if (dir === undefined && (hasEnvironmentAddress() || process.platform === 'win32')) return [atAddress];
-    const found = await new Folder(dir).systems(TIMEOUT_MS);
-    if (found.length > 0 || dir !== undefined) return found;
-    return isAbsent(await createClient({}, PROBE_MS).request('status')) ? [] : [atAddress];
+  async #unnamed(sources: Sources): Promise<Found[]> {
+    const find = (): Promise<Found[]> => {
+      return findIn(foldersOf(sources), (folder) => folder.systems({ timeoutMs: TIMEOUT_MS }), sources.onUnreachable);
+    };
+    if (!this.#hasDefault) return find();
+    const atAddress = onlyTarget(createClient({}, { timeoutMs: TIMEOUT_MS }));
+    if (hasEnvironmentAddress() || process.platform === 'win32') return [atAddress];
+    const found = await find();
+    if (found.length > 0) return found;
+    return isAbsent(await createClient({}, { timeoutMs: PROBE_MS }).request('status')) ? [] : [atAddress];
   }
 
   /**
@@ -101,7 +123,9 @@ export class Directory {
     // A system that is live but no longer among the targets has not ended, and cannot be reached.
     const ended = [...this.#known.values()].filter(({ socket }) => socket?.exists === false);
     const hasId = ({ id }: System): boolean => id === text;
-    const hasName = ({ socket }: System): boolean => socket?.name === text || socket?.pid === text;
+    const hasName = ({ socket, client: { machine: { label } } }: System): boolean => {
+      return [socket?.name, socket?.pid].some((name) => name === text || `${label}/${name}` === text);
+    };
     const choices = [
       live.filter(hasId), ended.filter(hasId), live.filter(hasName), ended.filter(hasName).slice(-1),
     ];
@@ -113,6 +137,7 @@ export class Directory {
     const shown = ids.slice(0, MAX_SHOWN).join(', ') + more;
     if (found !== undefined) throw new UsageError(`'${text}' is ambiguous: use one of ${shown}`);
     const hint = suggest(text, ids);
-    throw new UsageError(`there is no system '${text}'${hint}; list_systems returns ${shown || 'none now'}`);
+    const why = this.unreachable && `; ${this.unreachable}`;
+    throw new UsageError(`there is no system '${text}'${hint}; list_systems returns ${shown || 'none now'}${why}`);
   }
 }

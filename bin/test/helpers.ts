@@ -47,6 +47,7 @@ const ENVIRONMENT = {
   NO_COLOR: '1', FORCE_COLOR: undefined, TERM: 'xterm', CI: undefined, // CI turns color off
   NODE_DEBUG: undefined, CONTROL_HOST: undefined, CONTROL_PORT: undefined, CONTROL_SOCKET: undefined,
   CONTROL_TOKEN: undefined, CONTROL_TOKEN_FILE: undefined, CONTROL_NAME: undefined, CONTROL_BY: undefined,
+  CONTROL_VIA: undefined,
 };
 
 /** Starts a command, and kills it at the end of the test if it still runs. */

@@ -8,6 +8,7 @@ import { parseInteger, UsageError, warn } from '../line/options.ts';
 import { PrintableClient } from './replies.ts';
 import { excerpt } from '../words/text.ts';
 import type { WebApiAddress } from '../../../control.ts';
+import type { Machine } from './replies.ts';
 import type { ListOption, TextOption } from '../line/options.ts';
 
 // ───── The address ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -87,12 +88,22 @@ export interface ServerAccess extends Access {
   name: string | undefined;
 }
 
+/** How a client reaches its system. */
+export interface Reach {
+  timeoutMs?: number | undefined;
+  machine?: Machine | undefined;
+  /** What messages call the system, instead of the address. */
+  title?: string | undefined;
+  /** The file with the token, or null for none. By default, the environment has the token. */
+  tokenFile?: string | null | undefined;
+}
+
 /**
  * Returns a client for the address in the options, or else in the environment.
  *
  * @throws {UsageError} If the address or the token is invalid.
  */
-export function createClient(options: Address, timeoutMs?: number): PrintableClient {
+export function createClient(options: Address, reach: Reach = {}): PrintableClient {
   const address: Address = { ...options };
   const names = { ...OPTIONS };
   const isNetwork = (options.host ?? options.port) !== undefined;
@@ -102,7 +113,7 @@ export function createClient(options: Address, timeoutMs?: number): PrintableCli
     address[part] = process.env[VARIABLES[part]] || undefined; // empty counts as unset
     names[part] = VARIABLES[part];
   }
-  return clientFor(parseAccess(address, 1, names), timeoutMs);
+  return clientFor(parseAccess(address, 1, names), reach);
 }
 
 /** Whether the environment has an address. */
@@ -114,15 +125,9 @@ export function hasEnvironmentAddress(): boolean {
  * Returns a client for `HOST`, `HOST:PORT`, `:PORT`, the same after `http://`, `unix:PATH`, or a path with a slash. An
  * IPv6 address before a port is in brackets.
  *
- * @param title What messages call it, instead of the address.
  * @throws {UsageError} If the target or the token is invalid.
  */
-export function createTargetClient(
-  target: string,
-  timeoutMs?: number,
-  tokenFile?: string,
-  title?: string,
-): PrintableClient {
+export function createTargetClient(target: string, reach: Reach = {}): PrintableClient {
   const [, scheme] = /^([a-z][a-z0-9+.-]*):\/\//i.exec(target) ?? [];
   const isHttp = scheme?.toLowerCase() === 'http';
   if (scheme !== undefined && scheme !== 'unix' && !isHttp) {
@@ -137,7 +142,7 @@ export function createTargetClient(
     socket: `the path of the target '${target}'`,
     token: OPTIONS.token,
   };
-  return clientFor(parseAccess(address, 1, names, tokenFile), timeoutMs, title);
+  return clientFor(parseAccess(address, 1, names, reach.tokenFile), reach);
 }
 
 /** Splits `HOST` or `HOST:PORT`. */
@@ -149,7 +154,7 @@ export function splitAuthority(authority: string): { host: string; port: string 
 /**
  * Checks an address and the token.
  *
- * @param tokenFile Contains the token; without it, the environment does.
+ * @param tokenFile Contains the token; without it, the environment does. Null for no token.
  * @param check Throws if a part is invalid.
  * @throws {UsageError} If one of them is invalid.
  */
@@ -157,7 +162,7 @@ function parseAccess(
   { host: givenHost, port, socket: socketPath }: Address,
   minPort: number,
   names: Names = OPTIONS,
-  tokenFile?: string,
+  tokenFile?: string | null,
   check: (access: Omit<Access, 'port'>) => unknown = checkForClient,
 ): Access {
   const host = givenHost?.replace(/^\[(.*)\]$/, '$1') ?? DEFAULT_HOST; // an IPv6 address may be written as in a URL
@@ -165,7 +170,7 @@ function parseAccess(
     throw new UsageError(`${names.socket} replaces ${names.host} and ${names.port}: give one or the other`);
   }
   const file = tokenFile ?? (process.env[TOKEN_FILE] || undefined);
-  const token = tokenFile === undefined ? ownToken() : readToken(tokenFile);
+  const token = tokenFile === null ? undefined : tokenFile === undefined ? ownToken() : readToken(tokenFile);
   try {
     check({ host, socketPath, token });
   } catch (error) {
@@ -227,8 +232,18 @@ function checkForClient({ host, socketPath, token }: Omit<Access, 'port'>): WebA
   return new WebApiClient(host, undefined, { socketPath, token });
 }
 
-function clientFor({ host, port, socketPath, token }: Access, timeoutMs?: number, title?: string): PrintableClient {
-  return new PrintableClient(host, port, { timeout: timeoutMs, socketPath, token }, title);
+function clientFor({ host, port, socketPath, token }: Access, reach: Reach): PrintableClient {
+  const { timeoutMs, machine, title } = reach;
+  if (machine?.label && !isOwnAddress(socketPath ?? host)) {
+    throw new UsageError(`on ${machine.label}, an address must be localhost or an absolute path, got '${socketPath ?? host}'`);
+  }
+  const connect = machine?.connect && (() => machine.connect!(socketPath ?? `${host}:${port}`));
+  return new PrintableClient(host, port, { timeout: timeoutMs, socketPath, token, connect }, machine, title);
+}
+
+/** Whether an address is one that each machine has. */
+function isOwnAddress(address: string): boolean {
+  return /^(\/.*|localhost|127\.[\d.]+|::1)$/is.test(address);
 }
 
 // ───── The token and the name ────────────────────────────────────────────────────────────────────────────────────

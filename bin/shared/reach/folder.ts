@@ -8,12 +8,14 @@ import { checkTrusted } from '../../../control.ts';
 import { createTargetClient } from './access.ts';
 import { createFolder } from '../line/files.ts';
 import { parseText, UsageError } from '../line/options.ts';
-import { inParallel, labelled } from './targets.ts';
+import { THIS_MACHINE } from './replies.ts';
+import { inParallel } from './targets.ts';
 import { printable } from '../words/text.ts';
 import type { Stats } from 'node:fs';
-import type { ServerAccess } from './access.ts';
+import type { Reach, ServerAccess } from './access.ts';
 import type { TextOption } from '../line/options.ts';
-import type { Found, Target } from './targets.ts';
+import type { Machine } from './replies.ts';
+import type { Found } from './targets.ts';
 
 /** The option that names the folder. */
 export const DIR_OPTION: TextOption = {
@@ -40,54 +42,126 @@ export class Socket {
     [this.name, this.pid] = [name, pid];
   }
 
+  /** False once the system has ended. */
   get exists(): boolean {
     return existsSync(this.path);
   }
 }
 
-/** A folder where systems have their sockets. */
-export class Folder {
-  readonly path: string;
+/** Where the systems of a machine have their sockets. */
+export abstract class Folder {
+  readonly machine: Machine;
+  /** For messages: `in '/run/user/1000/control'`, or `on gpu1`. */
+  abstract readonly place: string;
+  /** Why it cannot be used; otherwise empty. */
+  abstract readonly fault: string;
 
-  /**
-   * @param given Default: the folder of this user's session, which need not exist.
-   * @throws {UsageError} On Windows, or if it cannot be read, or other users could put sockets into it.
-   */
-  constructor(given?: string) {
-    if (IS_WINDOWS) throw new UsageError('on Windows, systems have neither sockets nor names: use HOST:PORT');
-    this.path = given === undefined ? sessionFolder() : resolve(parseText('--dir', given));
-    try {
-      checkTrusted(this.path);
-      readdirSync(this.path);
-    } catch (error) {
-      const { code, message } = error as NodeJS.ErrnoException;
-      if (code === 'ENOENT' && given === undefined) return;
-      const what = given === undefined ? 'cannot use the folder' : '--dir must be a folder that can be read, got';
-      throw new UsageError(`${what} '${given ?? this.path}': ${message}`);
-    }
+  constructor(machine: Machine) {
+    this.machine = machine;
   }
 
   /**
-   * Returns the live systems, and removes the sockets of this user's dead ones. A system that hangs, or cannot be
-   * reached now, counts as live: a request to it reports why.
+   * The sockets of live systems. A system that hangs, or cannot be reached now, counts as live: a request to it reports
+   * why.
    *
-   * @param known The paths of sockets to leave out.
+   * @throws {UsageError} If the folder cannot be used.
+   * @throws {LinkError} If the machine cannot be reached.
    */
-  async systems(timeoutMs?: number, known?: ReadonlySet<string | undefined>): Promise<Target[]> {
-    const live = await liveOf(socketsIn(this.path).filter(({ path }) => known?.has(path) !== true));
-    return labelled(live.map((socket) => targetAt(socket, timeoutMs)));
+  protected abstract live(mayBeMeant: (socket: Socket) => boolean): Promise<Socket[]>;
+
+  /** Whether clients send requests to a socket. */
+  protected abstract isTrusted(socket: Socket): boolean;
+
+  /** The path of the socket of a system with this name, without its process id. */
+  protected abstract pathOf(name: string): string;
+
+  /**
+   * Returns the live systems.
+   *
+   * @param known The keys of the clients to leave out.
+   */
+  async systems(reach: Reach, known?: ReadonlySet<string>): Promise<Found[]> {
+    const live = await this.live(({ path }) => known?.has(this.#nameOf(`unix:${path}`)) !== true);
+    return live.map((socket) => this.#systemAt(socket, reach));
   }
 
   /** Returns the live systems that may be meant: those of this user or root or, if there are none, of other users. */
-  async find(mayBeMeant: (socket: Socket) => boolean, timeoutMs?: number, tokenFile?: string): Promise<Found[]> {
-    const live = await liveOf(socketsIn(this.path).filter(mayBeMeant));
-    const trusted = live.filter(({ path }) => isTrusted(entryAt(path)));
-    return (trusted.length > 0 ? trusted : live).map((socket) => targetAt(socket, timeoutMs, tokenFile));
+  async find(mayBeMeant: (socket: Socket) => boolean, reach: Reach): Promise<Found[]> {
+    const live = await this.live(mayBeMeant);
+    const trusted = live.filter((socket) => this.isTrusted(socket));
+    return (trusted.length > 0 ? trusted : live).map((socket) => this.#systemAt(socket, reach));
   }
 
-  /** The path of the socket of a system with this name, without its process id. */
-  pathOf(name: string): string {
-    return `${this.path}/${nameInPath(name)}.sock`;
+  /** The system at an address of this machine. */
+  at(address: string, reach: Reach): Found {
+    const name = this.#nameOf(address);
+    return { name, title: name, client: createTargetClient(address, { ...reach, machine: this.machine }) };
+  }
+
+  /** A system that is offline, with a name that no live system has. */
+  absent(name: string, reach: Reach): Found {
+    const { client } = this.at(`unix:${this.pathOf(name)}`, reach);
+    return { name: this.#nameOf(name), title: this.#nameOf(name), client };
+  }
+
+  #systemAt(socket: Socket, reach: Reach): Found {
+    const title = printable(this.#nameOf(basename(socket.path, '.sock')));
+    return { ...this.at(`unix:${socket.path}`, { ...reach, title }), title, socket };
+  }
+
+  #nameOf(target: string): string {
+    return this.machine.label === '' ? target : `${this.machine.label}/${target}`;
+  }
+}
+
+/** A folder of this machine. */
+export class LocalFolder extends Folder {
+  readonly fault: string;
+  readonly #path: string;
+
+  /**
+   * @param given Default: the folder of this user's session, which need not exist.
+   * @throws {UsageError} If the given one cannot be read, or other users could put sockets into it.
+   */
+  constructor(given?: string, machine: Machine = THIS_MACHINE) {
+    super(machine);
+    this.#path = given === undefined ? sessionFolder() : resolve(parseText('--dir', given));
+    this.fault = faultOf(this.#path, given);
+    if (given !== undefined && this.fault !== '') throw new UsageError(this.fault);
+  }
+
+  get place(): string {
+    return `in '${this.#path}'`;
+  }
+
+  /** Also removes the sockets of this user's dead systems. */
+  protected async live(mayBeMeant: (socket: Socket) => boolean): Promise<Socket[]> {
+    if (this.fault !== '') throw new UsageError(this.fault);
+    return liveOf(socketsIn(this.#path).filter(mayBeMeant));
+  }
+
+  protected isTrusted({ path }: Socket): boolean {
+    return isTrusted(entryAt(path));
+  }
+
+  protected pathOf(name: string): string {
+    if (this.fault !== '') throw new UsageError(this.fault);
+    return `${this.#path}/${nameInPath(name)}.sock`;
+  }
+}
+
+/** Why systems cannot have their sockets in a folder; otherwise empty. */
+function faultOf(path: string, given: string | undefined): string {
+  if (IS_WINDOWS) return 'on Windows, systems have neither sockets nor names: use HOST:PORT';
+  try {
+    checkTrusted(path);
+    readdirSync(path);
+    return '';
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' && given === undefined) return '';
+    const what = given === undefined ? 'cannot use the folder' : '--dir must be a folder that can be read, got';
+    return `${what} '${given ?? path}': ${message}`;
   }
 }
 
@@ -161,13 +235,6 @@ function socketsIn(folder: string): Socket[] {
   const found = entries.filter((entry) => entry.isSocket() && entry.name.endsWith('.sock'));
   const paths = found.map(({ name }) => join(folder, name)).sort();
   return paths.filter((path) => Buffer.byteLength(path) <= MAX_PATH_LENGTH).map((path) => new Socket(path));
-}
-
-/** The system that listens on a socket. */
-function targetAt(socket: Socket, timeoutMs?: number, tokenFile?: string): Found {
-  const title = printable(basename(socket.path, '.sock'));
-  const name = `unix:${socket.path}`;
-  return { name, title, client: createTargetClient(name, timeoutMs, tokenFile, title), socket };
 }
 
 /** Returns the sockets of live systems, and removes those of dead ones. */

@@ -51,7 +51,8 @@ export function hasLog(info: Body): boolean {
 }
 
 /** Whether the address is one of this machine. A system elsewhere may report the name and the files of this one. */
-function isOfThisMachine({ socketPath, baseUrl }: PrintableClient): boolean {
+function isOfThisMachine({ machine, socketPath, baseUrl }: PrintableClient): boolean {
+  if (machine.label !== '') return machine.connect === undefined;
   if (socketPath !== undefined) return true;
   const { hostname: host } = new URL(baseUrl);
   if (host === 'localhost' || (isIPv4(host) && host.startsWith('127.'))) return true;

@@ -3,17 +3,20 @@
 import { isIP } from 'node:net';
 import { dirname, resolve } from 'node:path';
 import { text as readAll } from 'node:stream/consumers';
-import { DEFAULT_HOST } from '../../../control.ts';
-import { ADDRESS_PARTS, createClient, createTargetClient, readTrusted } from './access.ts';
+import { DEFAULT_HOST, DEFAULT_PORT } from '../../../control.ts';
+import { ADDRESS_PARTS, createClient, readTrusted } from './access.ts';
 import { splitDetail } from '../words/describe.ts';
-import { Folder, MAX_NAME_LENGTH, nameInPath } from './folder.ts';
+import { MAX_NAME_LENGTH, nameInPath } from './folder.ts';
+import { findIn, folderOf, foldersFor, foldersOf } from './machines.ts';
 import { listOf, UsageError } from '../line/options.ts';
 import { isAbsent } from './replies.ts';
 import { suggest } from '../line/suggest.ts';
 import { inParallel, labelled } from './targets.ts';
 import { excerptOf } from '../words/text.ts';
-import type { Address } from './access.ts';
-import type { Socket } from './folder.ts';
+import type { Address, Reach } from './access.ts';
+import type { Folder, Socket } from './folder.ts';
+import type { LinkError } from './link.ts';
+import type { Where } from './machines.ts';
 import type { PrintableClient } from './replies.ts';
 import type { Found, Target } from './targets.ts';
 
@@ -25,20 +28,23 @@ interface Word {
   where?: string;
 }
 
-export interface Sources {
+export interface Sources extends Where {
   /** The file of `--targets`. Its lines are `TARGET` or `TARGET token-file=PATH`, the path relative to the file. */
   targets?: string | undefined;
-  /** The folder of the sockets; default: that of the session. */
-  dir?: string | undefined;
   timeoutMs?: number;
   /** What a name without a live system means; by default, an error. */
   absence?: 'none' | 'offline';
   /** Ends the error about a name that has no live system. */
   hint?: string;
+  /** Ends the error about an address without a label. */
+  allHint?: string;
+  /** Called for each machine that cannot be reached; without it, that is an error. */
+  onUnreachable?: (error: LinkError) => void;
 }
 
 const MAX_SHOWN = 5; // names in an error
-const ADDRESS_FORM = 'an address has a port, such as gpu1:8391 or :9000';
+/** For messages: the address without any option. */
+export const DEFAULT_TARGET: string = `${DEFAULT_HOST}:${DEFAULT_PORT}`;
 
 /**
  * Returns the targets of the command line and of the file, each once.
@@ -46,11 +52,11 @@ const ADDRESS_FORM = 'an address has a port, such as gpu1:8391 or :9000';
  * @throws {UsageError} If a target or the file is invalid, or the file names none.
  */
 export async function parseTargets(texts: readonly string[], sources: Sources): Promise<Target[]> {
-  const folder = openFolder(sources.dir);
+  const folders = foldersOf(sources);
   const lines = sources.targets === undefined ? [] : await readLines(sources.targets);
   const words: Word[] = [...texts.map((text) => ({ text })), ...lines];
   const found = new Map<Word, Found[]>();
-  await inParallel(words, async (word) => void found.set(word, await find(word, folder, sources)));
+  await inParallel(words, async (word) => void found.set(word, await find(word, folders, sources)));
   const targets = new Map<string, Found>(); // by the key of the client
   for (const word of words) {
     for (const target of found.get(word) ?? []) {
@@ -69,14 +75,15 @@ export async function parseTargets(texts: readonly string[], sources: Sources): 
  */
 export async function selectClient(
   word: string | undefined,
-  values: Address & { dir?: string | undefined },
+  values: Address & Where,
 ): Promise<PrintableClient> {
   if (word === undefined) {
     if (values.dir !== undefined) throw new UsageError('--dir requires a TARGET');
-    return createClient(values);
+    return createClient(values, folderOf(DEFAULT_TARGET, foldersOf(values)));
   }
   refuseAddress(values);
-  const [target, ...others] = await parseTargets([word], { dir: values.dir });
+  const { via, dir } = values;
+  const [target, ...others] = await parseTargets([word], { via, dir });
   if (target !== undefined && others.length === 0) return target.client;
   const titles = [target, ...others].map((one) => one?.title);
   throw new UsageError(`TARGET must be one system, got '${word}', which matches ${titles.join(' and ')}`);
@@ -110,37 +117,34 @@ async function readLines(file: string): Promise<Word[]> {
 
 // ───── Names ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Without `--dir`, returns why there is no folder: all targets may be addresses. */
-function openFolder(dir: string | undefined): Folder | UsageError {
-  try {
-    return new Folder(dir);
-  } catch (error) {
-    if (dir !== undefined || !(error instanceof UsageError)) throw error;
-    return error;
-  }
-}
-
 /**
  * Returns the systems with that name or process id, or the one at that address. A mere word is never a host: with a
  * mistyped name, or that of a system that has ended (`train.sh`), a stranger would receive the command and the token.
  */
-async function find(word: Word, folder: Folder | UsageError, sources: Sources): Promise<Found[]> {
-  const { text, tokenFile, where = '' } = word;
-  const { timeoutMs, absence, hint = '' } = sources;
+async function find(word: Word, all: readonly Folder[], sources: Sources): Promise<Found[]> {
+  const { tokenFile, where = '' } = word;
+  const { timeoutMs, absence, hint = '', allHint, onUnreachable } = sources;
   try {
+    const [text, folders] = foldersFor(word.text, all);
+    const isAnywhere = folders.length > 1; // there, a machine could get the token of another one
+    const reach = { timeoutMs, tokenFile: tokenFile ?? (isAnywhere ? null : undefined) };
+    let isMissing = false;
+    const search = (searched: (folder: Folder) => Promise<Found[]>): Promise<Found[]> => {
+      return findIn(folders, searched, onUnreachable && ((error) => {
+        isMissing = true;
+        onUnreachable(error);
+      }));
+    };
+    if (text === '') return await search((folder) => folder.systems(reach));
     const isName = !/[:/]/.test(text) && isIP(text) === 0;
-    const found = isName && folder instanceof Folder ? await findNamed(word, folder, timeoutMs) : [];
-    if (found.length > 0) return found;
-    if (!isName || text.toLowerCase() === DEFAULT_HOST) {
-      return [{ name: text, title: text, client: createTargetClient(text, timeoutMs, tokenFile) }];
-    }
+    const found = isName ? await search(async (folder) => folder.fault === '' ? findNamed(text, folder, reach) : []) : [];
+    if (found.length > 0 || isMissing) return found;
+    if (!isName || text.toLowerCase() === DEFAULT_HOST) return [folderOf(text, folders, allHint).at(text, reach)];
     if (absence === 'none') return [];
-    if (absence === 'offline') { // nothing is at the path, so a request says that
-      if (folder instanceof UsageError) throw new UsageError(folder.message);
-      const client = createTargetClient(`unix:${folder.pathOf(text)}`, timeoutMs, tokenFile);
-      return [{ name: text, title: text, client }];
-    }
-    throw new UsageError(`there is no system '${text}'${await describeNames(text, folder)}; ${ADDRESS_FORM}${hint}`);
+    if (absence === 'offline') return folders.map((folder) => folder.absent(text, reach));
+    const example = folders[0]?.machine.label ? `${folders[0].machine.label}/:9000` : 'gpu1:8391 or :9000';
+    const rule = `an address has a port, such as ${example}`;
+    throw new UsageError(`there is no system '${text}'${await describeNames(text, folders)}; ${rule}${hint}`);
   } catch (error) {
     if (error instanceof UsageError) error.message = where + error.message;
     throw error;
@@ -148,14 +152,8 @@ async function find(word: Word, folder: Folder | UsageError, sources: Sources): 
 }
 
 /** Returns the live systems with a name, a process id or both: `train`, `2551`, `train-2551`. */
-async function findNamed(
-  { text, tokenFile }: Word,
-  folder: Folder,
-  timeoutMs: number | undefined,
-): Promise<Found[]> {
-  const live = (mayBeMeant: (socket: Socket) => boolean): Promise<Found[]> => {
-    return folder.find(mayBeMeant, timeoutMs, tokenFile);
-  };
+async function findNamed(text: string, folder: Folder, reach: Reach): Promise<Found[]> {
+  const live = (mayBeMeant: (socket: Socket) => boolean): Promise<Found[]> => folder.find(mayBeMeant, reach);
   const inPath = nameInPath(text);
   const named = await ofName(await live(({ name }) => name === inPath), text);
   const [, ownName, pid] = /^(?:(.+)-)?(\d+)$/s.exec(text) ?? [];
@@ -213,21 +211,31 @@ async function controls({ client }: Found, pid: number): Promise<boolean> {
 }
 
 /** Which names there are instead. */
-async function describeNames(text: string, folder: Folder | UsageError): Promise<string> {
-  if (folder instanceof UsageError) return `: ${folder.message}`;
-  const names = namesOf(await folder.systems());
+async function describeNames(text: string, folders: readonly Folder[]): Promise<string> {
+  const [folder] = folders;
+  if (folder !== undefined && folder.fault !== '') return `: ${folder.fault}`;
+  const names = namesOf(await findIn(folders, (one) => one.systems({})));
   const all = names.length === 0 || names.length > MAX_SHOWN ? '' : `, only ${names.join(', ')}`;
-  return ` in '${folder.path}'${suggest(text, names) || all}`;
+  return ` ${folders.map(({ place }) => place).join(' or ')}${suggest(text, names) || all}`;
 }
 
-function namesOf(targets: readonly Target[]): string[] {
+function namesOf(targets: readonly Found[]): string[] {
   return [...new Set(targets.map(({ socket }) => socket?.name ?? ''))];
 }
 
-/** Completes a target with names or, if none begins like that, NAME-PID, without characters that a shell expands. */
-export async function completeName(current: string, dir: string | undefined): Promise<string[]> {
-  const targets = await new Folder(dir).systems();
-  const all = [namesOf(targets), targets.map(({ title }) => title)];
-  const offers = all.map((words) => words.filter((word) => word.startsWith(current) && /^\w[\w.-]*$/.test(word)));
-  return offers.find(({ length }) => length > 0) ?? [];
+/**
+ * Completes a target with labels and names or, if none begins like that, NAME-PID, without characters that a shell
+ * expands.
+ */
+export async function completeName(current: string, where: Where): Promise<string[]> {
+  const all = foldersOf(where);
+  const labels = all.flatMap(({ machine: { label } }) => label === '' ? [] : [`${label}/`]);
+  const found = labels.filter((label) => label.startsWith(current));
+  if (found.length > 0) return found;
+  const [text, folders] = foldersFor(current, all);
+  const targets = await findIn(folders, (folder) => folder.systems({}), () => {});
+  const words = [namesOf(targets), targets.map(({ title }) => title.replace(/^.*\//, ''))];
+  const start = current.slice(0, current.length - text.length);
+  const offers = words.map((some) => some.filter((word) => word.startsWith(text) && /^\w[\w.-]*$/.test(word)));
+  return (offers.find(({ length }) => length > 0) ?? []).map((word) => start + word);
 }

@@ -3,6 +3,7 @@
 import { resolve } from 'node:path';
 import { SystemStatus, WebApiClient } from '../../../control.ts';
 import { excerpt, printable } from '../words/text.ts';
+import type { Duplex } from 'node:stream';
 import type { RequestOptions, WebApiClientOptions, WebApiReply } from '../../../control.ts';
 
 /** Shown as the status of a system that responds with none of the statuses below, or cannot be reached now. */
@@ -35,17 +36,37 @@ const STATUS_NAMES: readonly string[] = Object.values(SystemStatus)
 export type PrintableReply = WebApiReply & { readonly original: string };
 export type FailedReply = Extract<PrintableReply, { ok: false }>;
 
+/** A machine with systems: this one or, with `--via`, another one. */
+export interface Machine {
+  /** Empty without `--via`. */
+  readonly label: string;
+  /** Opens a connection to a path or HOST:PORT on another machine. */
+  connect?(address: string): Duplex;
+}
+
+export const THIS_MACHINE: Machine = { label: '' };
+
 /** The client of all tools. Its replies are safe to print. */
 export class PrintableClient extends WebApiClient {
+  readonly machine: Machine;
   /** Absolute; undefined if it has a host and a port. */
   readonly socketPath: string | undefined;
   readonly #title: string | undefined;
 
   /** @param title What messages call it, instead of the address. */
-  constructor(host?: string, port?: number, options: WebApiClientOptions = {}, title?: string) {
+  constructor(
+    host?: string,
+    port?: number,
+    options: WebApiClientOptions = {},
+    machine: Machine = THIS_MACHINE,
+    title?: string,
+  ) {
     super(host, port, options);
+    this.machine = machine;
     this.socketPath = options.socketPath === undefined ? undefined : resolve(options.socketPath);
     this.#title = title;
+    const { baseUrl } = this;
+    if (machine.label !== '') Object.assign(this, { baseUrl: `${machine.label}/${baseUrl.replace('http://', '')}` });
   }
 
   /** The same for all clients of an address. */

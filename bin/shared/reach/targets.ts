@@ -38,9 +38,11 @@ export interface Target {
 
 export type Found = Omit<Target, 'label'>;
 
-/** The target at the address in the options or the environment: lines about it have no label. */
+/** The target at the address in the options or the environment: lines about it have no label, unless with `--via`. */
 export function onlyTarget(client: PrintableClient): Target {
-  return { name: undefined, title: client.target, label: '', client };
+  const { target, machine } = client;
+  if (machine.label === '') return { name: undefined, title: target, label: '', client };
+  return { name: target, title: target, label: `${target}  `, client };
 }
 
 /** Labels are equally wide. */

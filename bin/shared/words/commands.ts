@@ -7,7 +7,7 @@ import type { ControlCommand } from '../../../control.ts';
 /** The name of a command in the tools. */
 export type CommandName =
   ControlCommand | 'status' | 'info' | 'list' | 'top' | 'watch' | 'log' | 'wait' | 'run' | 'asks' | 'answer' |
-  'completion' | 'help' | 'quit';
+  'completion' | 'dial' | 'help' | 'quit';
 
 export interface Command {
   name: CommandName;
@@ -60,7 +60,7 @@ const COMMANDS: readonly Command[] = [
   { name: 'top', tool: 'client', help: 'show the targets, or all of the folder, in a live table with keys' },
   { name: 'watch', tool: 'client', help: 'print each new status and each command that is done, until interrupted',
     options: ['exec', 'on'] },
-  { name: 'log', tool: 'client', options: ['since', 'follow'], lacks: ['targets', 'all'],
+  { name: 'log', tool: 'client', options: ['since', 'follow'], lacks: ['targets', 'all', 'via'],
     help: 'print what the targets (also FILE), or all systems of this user, have logged, also after their end' },
   { name: 'wait', tool: 'client',
     help: `wait for a status (${listOf(STATUS_WORDS)}), or for a field of the detail: wait 'loss < 0.1'`,
@@ -79,6 +79,8 @@ const COMMANDS: readonly Command[] = [
     argument: { name: '[ID]' }, options: ['yes', 'no', 'reason', 'by'] },
   { name: 'completion', tool: 'client', help: `print the completion for a shell: ${listOf(SHELLS)}`,
     argument: { name: 'SHELL', values: SHELLS }, isLocal: true },
+  { name: 'dial', tool: 'client', isLocal: true,
+    help: 'the far end of --via, over standard input and output: for a key that permits nothing else' },
   { name: 'help', words: ['h', '?'], help: 'print this help', isLocal: true },
   { name: 'quit', words: ['q', 'exit'], tool: 'console', help: 'quit the console; the system is unaffected' },
 ];

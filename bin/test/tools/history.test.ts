@@ -25,7 +25,7 @@ let count = 0;
 
 /** A client of its own: reads of one system are shared. */
 function clientAt(host: string = '127.0.0.1'): PrintableClient {
-  return createClient({ host, port: `${count += 1}` }, 1000);
+  return createClient({ host, port: `${count += 1}` }, { timeoutMs: 1000 });
 }
 
 function writeOwn(t: TestContext): string {
@@ -69,7 +69,7 @@ describe('The log of a system', SUITE, () => {
       if (host.startsWith('fe80:')) continue;
       assert.deepEqual(await textsOf(infoOf(path), clientAt(host)), TEXTS, host);
     }
-    const socket = createClient({ socket: join(makeFolder(t), 'train.sock') }, 1000);
+    const socket = createClient({ socket: join(makeFolder(t), 'train.sock') }, { timeoutMs: 1000 });
     assert.deepEqual(await textsOf(infoOf(path), socket), TEXTS);
   });
 

@@ -177,7 +177,7 @@ describe('control-client completion', LIMIT, () => {
     const entriesOf = (entries: Entry[]): string[] => entries.map(({ name, help }) => `${name}\t${help}`);
     assert.deepEqual(await linesFor(''), entriesOf(commands));
     assert.deepEqual(await linesFor('--'), entriesOf(options));
-    const owned = ['exec', 'on', 'host', 'port', 'socket', 'targets', 'all', 'dir', 'json', 'help', 'version'];
+    const owned = ['exec', 'on', 'host', 'port', 'socket', 'targets', 'all', 'dir', 'via', 'json', 'help', 'version'];
     const ofWatch = (await linesFor('watch --')).map((line) => line.replace(/\t.*/, ''));
     assert.deepEqual(ofWatch.sort(), owned.map((name) => `--${name}`).sort());
     assert.deepEqual(await linesFor('watch --on '), [...STATUS_WORDS, 'no-answer', 'ask']);

@@ -10,7 +10,7 @@ import { basename, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { parseCommandLine as parseBoard, setUp } from '../../../board/options.ts';
 import { Directory } from '../../../mcp/systems.ts';
-import { choosePlace, Folder } from '../../../shared/reach/folder.ts';
+import { choosePlace, LocalFolder } from '../../../shared/reach/folder.ts';
 import { parseTargets, selectClient } from '../../../shared/reach/names.ts';
 import { UsageError } from '../../../shared/line/options.ts';
 import { makeFolder, platformIs, preload, start, startProgram, startServer, TOKEN } from '../../helpers.ts';
@@ -238,10 +238,10 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     for (let time = 0; time < 2; time += 1) assert.deepEqual(await place(), [`${session}/control/`]);
     assert.equal(statSync(`${session}/control`).mode & 0o777, 0o700);
     assert.deepEqual(readdirSync(`${session}/control`), [], 'until they listen');
-    assert.equal(new Folder().path, `${session}/control`);
+    assert.equal(new LocalFolder().place, `in '${session}/control'`);
     setVariable(t, '');
     t.mock.method(process as Required<typeof process>, 'geteuid', () => 987_654_321);
-    assert.equal(new Folder().path, '/tmp/control-987654321');
+    assert.equal(new LocalFolder().place, `in '/tmp/control-987654321'`);
   });
 
   it('is used by servers and clients only if nobody else can create sockets there', async (t) => {
@@ -255,14 +255,14 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
         if (uid !== undefined) lchownSync(folder, uid, uid);
         if (fault === null) {
           assert.deepEqual(await place(), [`${folder}/`]);
-          return assert.equal(new Folder().path, folder);
+          return assert.equal(new LocalFolder().place, `in '${folder}'`);
         }
         const reason = `'${folder}' is not trusted, because ${fault.replace('FOLDER', folder)}`;
         assert.deepEqual(await place(), [undefined, notIn(folder, reason)]);
         const message = `cannot use the folder '${folder}': ${reason}`;
-        assert.throws(() => new Folder(), new UsageError(message));
+        assert.equal(new LocalFolder().fault, message);
         const given = `--dir must be a folder that can be read, got '${folder}': ${reason}`;
-        assert.throws(() => new Folder(folder), new UsageError(given));
+        assert.throws(() => new LocalFolder(folder), new UsageError(given));
         await assert.rejects(call(['status', 'x']), new UsageError(`there is no system 'x': ${message}; ${ADDRESS}`));
       });
     }

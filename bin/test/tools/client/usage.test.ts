@@ -204,13 +204,13 @@ describe('The help of control-client', LIMIT, () => {
   });
 
   it('explains one command: its line, its options, an example', async () => {
-    const common = ['host', 'port', 'socket', 'targets', 'all', 'dir', 'json', 'help', 'version'];
-    const sending = [...common.slice(0, 6), 'wait', 'timeout', 'for', 'reason', 'by', ...common.slice(6)];
+    const common = ['host', 'port', 'socket', 'targets', 'all', 'dir', 'via', 'json', 'help', 'version'];
+    const sending = [...common.slice(0, 7), 'wait', 'timeout', 'for', 'reason', 'by', ...common.slice(7)];
     const rows: [word: string, options: string[], example: string][] = [
       ['pause', sending, "pause --wait --reason 'GPU needed until noon'"],
       ['p', sending, "pause --wait --reason 'GPU needed until noon'"],
-      ['INFO', [...common.slice(0, 6), 'timeout', ...common.slice(6)], 'info'],
-      ['list', ['dir', 'timeout', 'watch', 'json', 'help', 'version'], 'list'],
+      ['INFO', [...common.slice(0, 7), 'timeout', ...common.slice(7)], 'info'],
+      ['list', ['dir', 'via', 'timeout', 'watch', 'json', 'help', 'version'], 'list'],
       ['completion', ['help', 'version'], 'completion fish | source'],
     ];
     for (const [word, options, example] of rows) {

@@ -1,0 +1,155 @@
+// --via: other machines, each with the systems that it would list over there.
+
+import { Folder, LocalFolder, Socket } from './folder.ts';
+import { Link, LinkError } from './link.ts';
+import { DEFAULT_HOST } from '../../../control.ts';
+import { listOf, UsageError } from '../line/options.ts';
+import { suggest } from '../line/suggest.ts';
+import type { ListOption } from '../line/options.ts';
+import type { Found } from './targets.ts';
+
+/** The option that names machines. */
+export const VIA_OPTION: ListOption = {
+  type: 'string', multiple: true, value: '[LABEL=]CMD', completion: 'hosts',
+  help: 'as if on another machine: CMD is its name for ssh, or a command that runs another one there, such as ' +
+    "'docker exec -i web'; may be repeated (default: CONTROL_VIA, such as 'gpu1, gpu2')",
+};
+
+/** For the help of each tool that takes the option. */
+export const VIA_HELP: string = `
+With --via, these are on another machine, whose LABEL (by default the host) precedes them: gpu1/train, gpu1/:8391, or
+gpu1/ for all its systems. A name without LABEL means all machines.
+`.trim();
+
+/** Which systems are meant by names: those of machines, in a folder. */
+export interface Where {
+  via?: readonly string[] | undefined;
+  dir?: string | undefined;
+}
+
+const links = new Map<string, Link>(); // each is kept while the tool runs
+
+/**
+ * Returns the folders of the machines of `--via` or CONTROL_VIA or, without any, the one of this machine.
+ *
+ * @throws {UsageError} If an option is invalid.
+ */
+export function foldersOf({ via, dir }: Where): Folder[] {
+  const [option, given] = via === undefined
+    ? ['CONTROL_VIA', (process.env['CONTROL_VIA'] || undefined)?.split(',') ?? []]
+    : ['--via', via];
+  const folders = new Map<string, Folder>();
+  for (const text of given) {
+    const [label, command] = parseVia(option, text.trim());
+    if (folders.has(label)) throw new UsageError(`${option} has the label '${label}' twice: write LABEL=COMMAND`);
+    if (command === null) {
+      folders.set(label, new LocalFolder(dir, { label }));
+      continue;
+    }
+    const key = JSON.stringify([label, command, dir]);
+    const link = links.get(key) ?? new Link(label, command, dir ?? '');
+    links.set(key, link);
+    folders.set(label, new FarFolder(link));
+  }
+  return folders.size === 0 ? [new LocalFolder(dir)] : [...folders.values()];
+}
+
+/** Returns the label and the words of the command; null for this machine. */
+function parseVia(option: string, text: string): [label: string, command: string[] | null] {
+  const [, given, line = text] = /^(\w[\w.-]*)=(.*)$/s.exec(text) ?? [];
+  const words = splitShell(line);
+  const [first = '', second] = words ?? [];
+  if (words === null || first === '' || first.startsWith('-')) {
+    throw new UsageError(`${option} must be a host or a command, got '${text}'`);
+  }
+  const last = words.filter((word) => word !== '--').at(-1) ?? '';
+  const label = given ?? last.replace(/^.*@/, '');
+  if (!/^\w[\w.-]*$/.test(label)) {
+    throw new UsageError(`${option} needs a label, such as gpu1='${line}', got '${text}'`);
+  }
+  if (second === undefined) return [label, first.toLowerCase() === DEFAULT_HOST ? null : ['ssh', '--', first]];
+  return [label, words];
+}
+
+/** Splits a command as a shell does: quotes and backslashes, no expansion. Null if a quote is not closed. */
+function splitShell(line: string): string[] | null {
+  const word = /\s*((?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\s'"\\])+)\s*/gsy;
+  const words = [...line.matchAll(word)];
+  if (words.map(([text]) => text).join('') !== line) return null;
+  return words.map(([, text = '']) => {
+    return text.replaceAll(/\\(.)|'([^']*)'|"((?:\\.|[^"\\])*)"/gs, (_, one, plain, quoted?: string) => {
+      return one ?? plain ?? quoted?.replaceAll(/\\(["\\$`])/g, '$1');
+    });
+  });
+}
+
+/** Returns the folders that a target may mean, and the target without its label. */
+export function foldersFor(target: string, folders: readonly Folder[]): [target: string, folders: readonly Folder[]] {
+  const [, label, rest = ''] = /^(\w[\w.-]*)\/(.*)$/s.exec(target) ?? [];
+  const labels = folders.map(({ machine }) => machine.label);
+  if (label === undefined || labels[0] === '') return [target, folders];
+  const folder = folders.find(({ machine }) => machine.label === label);
+  if (folder !== undefined) return [rest, [folder]];
+  throw new UsageError(`no --via has the label '${label}'${suggest(label, labels) || `, only ${listOf(labels)}`}`);
+}
+
+/** Returns the one folder whose machine an address may be of. */
+export function folderOf(address: string, [folder, ...others]: readonly Folder[], hint: string = ''): Folder {
+  if (folder !== undefined && others.length === 0) return folder;
+  throw new UsageError(`'${address}' may be of several machines: write LABEL/TARGET${hint}`);
+}
+
+/**
+ * Returns what is found on all machines.
+ *
+ * @param onUnreachable Called for each machine that cannot be reached; without it, that is an error.
+ */
+export async function findIn(
+  folders: readonly Folder[],
+  find: (folder: Folder) => Promise<Found[]>,
+  onUnreachable?: (error: LinkError) => void,
+): Promise<Found[]> {
+  const all = await Promise.all(folders.map((folder) => find(folder).catch((error: unknown) => {
+    if (!(error instanceof LinkError) || onUnreachable === undefined) throw error;
+    onUnreachable(error);
+    return [];
+  })));
+  return all.flat();
+}
+
+class FarSocket extends Socket {
+  readonly #link: Link;
+
+  constructor(path: string, link: Link) {
+    super(path);
+    this.#link = link;
+  }
+
+  override get exists(): boolean {
+    return !this.#link.isOpen || this.#link.sockets.includes(this.path);
+  }
+}
+
+/** A folder, or those of the user's session, on another machine. */
+class FarFolder extends Folder {
+  declare readonly machine: Link;
+  readonly fault = '';
+
+  get place(): string {
+    return `on ${this.machine.label}`;
+  }
+
+  protected async live(mayBeMeant: (socket: Socket) => boolean): Promise<Socket[]> {
+    await this.machine.open();
+    return this.machine.sockets.map((path) => new FarSocket(path, this.machine)).filter(mayBeMeant);
+  }
+
+  /** The far end lists no others. */
+  protected isTrusted(): boolean {
+    return true;
+  }
+
+  protected pathOf(name: string): string {
+    return `/${name}.sock`; // there is none
+  }
+}
