@@ -144,13 +144,13 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
   stdout.write(`\n${hello}\n`);
 }
 
-/** Strings, comments, and white space around punctuation. */
-const SPARE = /(['"`])(?:\\.|(?!\1).)*\1|\/\*.*?\*\/ ?|\s*([=+?:;,(){}<>&|[\]])\s*/gs;
+/** Texts; and comments, and white space around punctuation, which it can do without. */
+const TOKENS = /(['"`])(?:\\.|(?!\1).)*\1|\/\*.*?\*\/|\/\/[^\n]*|\s*([=+?:;,(){}<>&|[\]])\s*|\s+/gs;
 
 /** What follows the command: starts the far end, and means the same parsed by a shell never, once or twice. */
 export function farCommand(): string[] {
-  const functions = [dial, checkTrusted].map((one) => String(one).replaceAll(SPARE, (text, quote, mark = '') => {
-    return quote === undefined ? mark : text;
+  const functions = [dial, checkTrusted].map((one) => String(one).replaceAll(TOKENS, (text, quote, mark) => {
+    return quote === undefined ? mark ?? ' ' : text;
   }));
   const program = `(${functions[0]})(${functions[1]},'${HELLO}',${FRAME},${MAX_FRAME_LENGTH})`;
   const encode = (character: string): string => `%${character.charCodeAt(0).toString(16)}`;
