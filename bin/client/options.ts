@@ -8,7 +8,7 @@ import {
 import { isQuestionId } from '../shared/words/asks.ts';
 import { isCondition, parseCondition } from '../shared/words/condition.ts';
 import { DIR_OPTION } from '../shared/reach/folder.ts';
-import { VIA_HELP, VIA_OPTION } from '../shared/reach/machines.ts';
+import { VIA_OPTION } from '../shared/reach/machines.ts';
 import {
   describeOptions, listOf, parseDuration, parseOptions, parsePast, parseText, UsageError,
 } from '../shared/line/options.ts';
@@ -77,7 +77,6 @@ Shows what running systems are doing or asking, sends them a command or an answe
 ${commandsFor('client').map(helpOf).join('\n')}
 
 ${TARGET_HELP}
-${VIA_HELP}
 Each line of output then begins with its target, and the exit code is the highest of all.
 
 The arguments of run and answer can also be one JSON object: '{"episodes":200}'.

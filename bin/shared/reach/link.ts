@@ -251,9 +251,9 @@ export class Link implements Machine {
     return duplex.on('error', () => {}); // an HTTP client stops listening after a response
   }
 
-  /** Sends a frame of a connection, unless that has been closed. */
+  /** Sends a frame of a connection, unless that has been closed. An HTTP client ends a request with an empty write. */
   #send(id: string, type: string, data?: string | Buffer): null {
-    if (this.#connections.has(id)) this.#far?.send(id, type, data);
+    if (this.#connections.has(id) && data?.length !== 0) this.#far?.send(id, type, data);
     return null;
   }
 
