@@ -301,6 +301,7 @@ export class BoardSystem {
       const isLost = this.isOffline && !hasEnded(entry);
       return { ...readCommand(entry, info), ...(isLost && { state: 'outcome unknown' }) };
     });
+    const isUnlinked = reply?.ok === false && reply.code === 'ENOLINK'; // its machine cannot be reached
     const isAnswered = reply?.ok === true || reply?.phase === 'answered';
     return {
       target: excerpt(this.target.name ?? system.client.target),
@@ -311,7 +312,7 @@ export class BoardSystem {
       by: excerptOf(cause['by']),
       reason: excerptOf(cause['reason']),
       holds: readHolds(cause),
-      error: reported === NO_ANSWER ? '' : system.error,
+      error: reported === NO_ANSWER && !isUnlinked ? '' : system.error,
       ended: end !== null && !crashed,
       crashed,
       canSave: !this.#isWatched || canSaveIn(info),

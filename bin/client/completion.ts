@@ -15,6 +15,7 @@ import { completeAnswer, isQuestionId, questionsIn } from '../shared/words/asks.
 import { commandsFor, findCommand, ownersOf } from '../shared/words/commands.ts';
 import { EXIT, withCommon } from '../shared/line/options.ts';
 import { logsOfUser, nameOf } from '../shared/reach/logs.ts';
+import { VIA_OPTION } from '../shared/reach/machines.ts';
 import { completeName } from '../shared/reach/names.ts';
 import { CLIENT_OPTIONS } from './options.ts';
 import { selectTargets } from './targets.ts';
@@ -23,6 +24,8 @@ import type { NamedOption, Option } from '../shared/line/options.ts';
 import type { Values } from './options.ts';
 
 export const COMPLETE = '__complete';
+
+const OPEN_MS = 5000; // for a completion that may have to start a command on another machine
 
 const TOOLS = ['board', 'client', 'console', 'demo', 'kbctl', 'mcp', 'run'].map((tool) => `control-${tool}`).join(' ');
 
@@ -41,7 +44,7 @@ _control_tools() {
       elif ((COMP_CWORD == value)); then COMPREPLY=($(compgen -c -- "$2")); fi ;;
   esac
   [[ $how == files || $how == command ]] || compopt +o default 2>/dev/null # bash 3.2 of macOS has no compopt
-  [[ $COMPREPLY == *= ]] && compopt -o nospace 2>/dev/null
+  [[ $COMPREPLY == *[=/] ]] && compopt -o nospace 2>/dev/null
 }
 complete -o default -F _control_tools ${TOOLS}`,
   zsh: `
@@ -50,7 +53,7 @@ _control_tools() {
   local -a found=("\${(@f)$(control-client ${COMPLETE} "$line" "$PREFIX" "\${(@)words}" 2>/dev/null </dev/null)}")
   local how=\${found[1]%% *} value=\${found[1]#* }
   found=("\${(@)\${(@)\${(@)found[2,-1]//(#m)[\\\\:]/\\\\$MATCH}/$'\\t'/:}}") # as _describe takes them
-  local -a open=(\${(M)found:#*=}) closed=(\${found:#*=})
+  local -a open=(\${(M)found:#*[=/]}) closed=(\${found:#*[=/]})
   case $how in
     words) _describe value open -S ''; _describe value closed ;;
     files|hosts) compset -P "$value"; _$how ;;
@@ -87,7 +90,8 @@ export async function complete(line: string = '', ...shellWords: string[]): Prom
   let limit: NodeJS.Timeout | undefined;
   try {
     const help = isClient(program) ? '' : execFileSync(program, ['--help'], { encoding: 'utf8' });
-    limit = setTimeout(() => process.exit(EXIT.DONE), COMPLETION_MS); // a DNS lookup cannot be aborted
+    const limitMs = /\s--via\b/.test(line) || process.env['CONTROL_VIA'] ? OPEN_MS : COMPLETION_MS;
+    limit = setTimeout(() => process.exit(EXIT.DONE), limitMs); // a DNS lookup cannot be aborted
     await printCandidates(program, help, words, shellWords);
   } catch {} // the user is still typing; the complete line reports errors
   clearTimeout(limit);
@@ -158,7 +162,8 @@ async function offerArguments(
   if (name === undefined && command.argument !== undefined) offer(command.argument.values ?? []);
   else if (!command.isLocal && !command.takesNoTargets) {
     const ended = command.name === 'log' ? logsOfUser().map(nameOf).filter((logged) => /^\w[\w.-]*$/.test(logged)) : [];
-    offer([...new Set([...await completeName(current, values), ...ended])]);
+    const via = command.lacks?.includes('via') === true ? [] : values.via; // otherwise CONTROL_VIA
+    offer([...new Set([...await completeName(current, { ...values, via }), ...ended])]);
   }
   if (command.name !== 'run' && command.name !== 'answer') return;
   const isFirst = command.name === 'run' || isQuestionId(name ?? ''); // otherwise, the first word may be a target
@@ -182,6 +187,6 @@ function optionsIn(help: string): Record<string, Option> {
   const lines = help.replaceAll(/\n {20} */g, '  ').matchAll(/^ {2}(?:-(\w), )?--([a-z-]+)(?: (\S+))?(?: +(.*))?$/gm);
   return Object.fromEntries([...lines].map(([, short, name, value, text = '']): NamedOption => [`${name}`, {
     type: value === undefined ? 'boolean' : 'string', completion: 'files', help: text.replaceAll(/ +/g, ' '),
-    ...short !== undefined && { short },
+    ...short !== undefined && { short }, ...name === 'via' && VIA_OPTION,
   }]));
 }

@@ -52,6 +52,11 @@ export class Row {
     return socket === undefined ? this.title : excerptOf(this.system.info['name']) || excerptOf(socket.name);
   }
 
+  /** The name with the machine: `gpu1/train`. */
+  get fullName(): string {
+    return this.machine === '' ? this.name : `${this.machine}/${this.name}`;
+  }
+
   /** The process id of the program, not of control-run. Empty if unknown. */
   get pid(): string {
     const { detail, pid } = this.system.info;

@@ -70,12 +70,13 @@ const [MACHINE, STATUS, DETAIL] = [0, 3, 5];
 export class Table {
   #width = 0;
   #widths: number[] = [];
+  #hasMachines = false;
 
   /** Returns the header, and a line for each row. */
   linesOf(rows: readonly Row[], width: number): string[] {
     if (width !== this.#width) this.#widths = COLUMNS.map(([title]) => title.length);
     this.#width = width;
-    const hasMachines = rows.some(({ machine }) => machine !== '');
+    this.#hasMachines ||= rows.some(({ machine }) => machine !== '');
     const names = rows.map(({ machine, name }) => `${machine}/${name}`);
     const isUnique = (name = ''): boolean => names.indexOf(name) === names.lastIndexOf(name);
     const cells = rows.map((row, at) => COLUMNS.map(([, , textOf]) => textOf(row, isUnique(names[at]))));
@@ -84,7 +85,7 @@ export class Table {
     });
     let rest = width;
     const widths = COLUMNS.map(([, share], column) => {
-      if (column === MACHINE && !hasMachines) return 0;
+      if (column === MACHINE && !this.#hasMachines) return 0;
       const least = Math.min(this.#widths[column] as number, Math.floor(share * width), rest);
       if (least >= MIN_WIDTH) rest -= least + GAP.length;
       return least < MIN_WIDTH ? 0 : least;

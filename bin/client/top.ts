@@ -144,7 +144,7 @@ export class Top {
     this.#fleet.visible = [row];
     const { info, isCurrent } = row.system;
     const lines = info['status'] === undefined ? [] : describeInfo(info);
-    const title = `${row.name}: ${row.story}${isCurrent ? '' : '; before:'}`;
+    const title = `${row.fullName}: ${row.story}${isCurrent ? '' : '; before:'}`;
     return [inverse(fit(title, width)), ...lines.flatMap((line) => wrap(line, width, INDENT))];
   }
 
@@ -153,7 +153,7 @@ export class Top {
     this.#fleet.visible = [row];
     if (performance.now() - this.#logAt >= LOG_MS) void this.#readLog(row);
     const wrapped = this.#log.flatMap((line) => wrap(line, width, INDENT));
-    return [inverse(fit(`log of ${row.name}`, width)), ...wrapped.slice(2 - height)];
+    return [inverse(fit(`log of ${row.fullName}`, width)), ...wrapped.slice(2 - height)];
   }
 
   async #readLog(row: Row): Promise<void> {
@@ -171,15 +171,15 @@ export class Top {
       case 'info':
       case 'log': return 'press any key to return';
       case 'filter': return `/${this.#filter}_  (Enter keeps it, Esc clears it)`;
-      case 'question': return `Shut ${this.#subject?.name} down? (y/N)`;
+      case 'question': return `Shut ${this.#subject?.fullName} down? (y/N)`;
       case 'table': return this.#message || HELP;
     }
   }
 
   #found(): readonly Row[] {
     const filter = this.#filter.toLowerCase();
-    return this.#fleet.rows.filter(({ name, asks, system: { status } }) => {
-      return `${name} ${asks ? 'asks ' : ''}${status}`.toLowerCase().includes(filter);
+    return this.#fleet.rows.filter(({ fullName, asks, system: { status } }) => {
+      return `${fullName} ${asks ? 'asks ' : ''}${status}`.toLowerCase().includes(filter);
     });
   }
 
@@ -233,7 +233,7 @@ export class Top {
     else this.#message = 'shutdown cancelled';
   }
 
-  async #send(command: string, { name, target: { client } }: Row): Promise<void> {
+  async #send(command: string, { fullName: name, target: { client } }: Row): Promise<void> {
     this.#message = `${command} ${name} …`;
     const options = { timeoutMs: COMMAND_MS, by: BY, signal: this.#limit.signal };
     const { value, seconds, summary } = await follow(client, command, options);

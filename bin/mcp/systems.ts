@@ -77,6 +77,7 @@ export class Directory {
 
   async #searchAll(options?: Pick<Sources, 'absence'>): Promise<System[]> {
     const sources = { ...this.#sources, ...options };
+    unreachable.clear();
     const targets = this.#isGiven ? await parseTargets(this.#words, sources) : await this.#unnamed();
     const systems = targets.map(({ title, client, socket }) => ({ id: cleanText(title), client, socket }));
     for (const system of systems) {
@@ -84,7 +85,8 @@ export class Directory {
       if (system.socket !== undefined) this.#known.set(system.id, system);
     }
     for (const id of [...this.#known.keys()].slice(0, -MAX_KNOWN)) this.#known.delete(id);
-    return systems;
+    const isLost = ({ client: { machine: { label } } }: System): boolean => unreachable.has(label);
+    return [...[...this.#known.values()].filter(isLost), ...systems]; // requests report why
   }
 
   /**
@@ -124,8 +126,8 @@ export class Directory {
     const more = ids.length > MAX_SHOWN ? ` and ${ids.length - MAX_SHOWN} more` : '';
     const shown = ids.slice(0, MAX_SHOWN).join(', ') + more;
     if (found !== undefined) throw new UsageError(`'${text}' is ambiguous: use one of ${shown}`);
-    const hint = suggest(text, ids);
     const why = [...unreachable.values()].map((message) => `; ${message}`).join('');
+    const hint = why === '' ? suggest(text, ids) : '';
     throw new UsageError(`there is no system '${text}'${hint}; list_systems returns ${shown || 'none now'}${why}`);
   }
 }
