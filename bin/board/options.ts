@@ -84,6 +84,8 @@ export interface Setup {
   targets: Target[];
   /** Their systems are shown, too. */
   folders: Folder[];
+  /** Their machines cannot be reached, so the targets there are missing. */
+  missing: Folder[];
 }
 
 /**
@@ -127,11 +129,12 @@ export async function setUp(
   const targets = hasTargets || folders.length > 0
     ? await parseTargets(words, { ...sources, timeoutMs })
     : [onlyTarget(createClient({}, { timeoutMs }))];
-  for (const message of unreachable.values()) warn(message);
+  const missing = folders.length > 0 ? [] : all.filter(({ machine }) => unreachable.has(machine.label));
+  for (const { machine } of missing) warn(`${unreachable.get(machine.label)}`);
   const key = keyFile === undefined ? createKey() : readKey(keyFile);
   const viewKey = viewKeyFile === undefined ? undefined : readKey(viewKeyFile);
   if (viewKey === key) throw new UsageError(`--view-key-file must hold another key than --key-file: '${viewKeyFile}'`);
-  return { key, viewKey, targets, folders };
+  return { key, viewKey, targets, folders, missing };
 }
 
 function createKey(): string {
