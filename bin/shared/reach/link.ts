@@ -122,7 +122,7 @@ class FarEnd {
   #take(line: string): void {
     if (this.#pinger === undefined) {
       if (line === `${HELLO}\r`) this.end(TERMINAL_HINT);
-      this.#latest = line.trim().slice(-MAX_STDERR_LENGTH) || this.#latest;
+      this.#latest = line === HELLO ? '' : line.trim().slice(-MAX_STDERR_LENGTH) || this.#latest;
       if (line !== HELLO) return;
       this.#pinger = setInterval(() => this.#ping(), PING_MS).unref();
       return this.send('0', 'LIST', this.#folder);
