@@ -8,6 +8,7 @@ import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { farCommand, FRAME, HELLO, MAX_FRAME_LENGTH } from './far.ts';
 import { MAX_PATH_LENGTH } from './folder.ts';
+import { warn } from '../line/options.ts';
 import { excerpt } from '../words/text.ts';
 import type { ChildProcessByStdio } from 'node:child_process';
 import type { Socket } from 'node:net';
@@ -16,6 +17,7 @@ import type { Machine } from './replies.ts';
 
 const START_MS = 30_000;
 const START_ON_TERMINAL_MS = 120_000; // somebody may have to type a password
+const HINT_MS = 5000;
 const MIN_PAUSE_MS = 1000; // before another attempt
 const MAX_PAUSE_MS = 30_000;
 const PING_MS = 10_000;
@@ -220,13 +222,16 @@ export class Link implements Machine {
       onReady(null);
     });
     const limit = setTimeout(() => far.end(`no answer within ${limitMs / 1000} s`), limitMs);
+    const hint = mayAsk ? setTimeout(() => warn(`waiting for ${this.label} …`), HINT_MS) : undefined;
     if (!isFirst) limit.unref();
     const ended = far.ended.then((reason) => {
       this.#far = undefined;
       for (const { duplex } of this.#connections.values()) duplex.destroy(createFailure(reason));
       return reason;
     });
-    const reason = await Promise.race([isReady, ended]).finally(() => clearTimeout(limit));
+    const reason = await Promise.race([isReady, ended]);
+    clearTimeout(limit);
+    clearTimeout(hint);
     if (reason !== null) throw new LinkError(this.label, reason);
     return { ended };
   }
