@@ -1,8 +1,9 @@
 // --dir and --via: adds the live systems of a folder to the board, and those that start later.
 
+import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LinkError } from '../shared/reach/link.ts';
-import { unreachable } from '../shared/reach/machines.ts';
+import { createTargetClient } from '../shared/reach/access.ts';
+import { findIn, unreachable } from '../shared/reach/machines.ts';
 import { warn } from '../shared/line/options.ts';
 import type { Folder } from '../shared/reach/folder.ts';
 import type { Found } from '../shared/reach/targets.ts';
@@ -11,35 +12,29 @@ import type { Systems } from './systems.ts';
 const SCAN_MS = 1000;
 
 /**
- * Adds the live systems of a folder, and looks for others every second. A machine that cannot be reached at the start
- * is shown instead of its systems until it can.
+ * Adds the live systems of a folder, and looks for others every second.
  *
  * @throws {UsageError} If the folder cannot be used.
  */
 export async function followFolder(systems: Systems, folder: Folder, timeoutMs: number): Promise<void> {
-  let hide = (): void => {};
   const update = async (): Promise<void> => {
-    for (const target of await folder.systems({ timeoutMs }, systems.keys)) systems.addFound(target);
-    hide();
+    const found = await findIn([folder], () => folder.systems({ timeoutMs }, systems.keys));
+    for (const target of found) systems.addFound(target);
   };
+  await update();
+  const hideIfOpen = showUnreachable(systems, folder);
   const keepUpdating = async (): Promise<void> => {
     for (;;) {
       await sleep(SCAN_MS, undefined, { ref: false });
       await update().catch(() => {}); // it may be unreadable for a while
+      hideIfOpen();
     }
   };
-  try {
-    await update();
-  } catch (error) {
-    if (!(error instanceof LinkError)) throw error;
-    warn(error.message);
-    hide = systems.add(cardOf(folder));
-  }
   void keepUpdating();
 }
 
 /**
- * Shows machines instead of the targets there, until they can be reached.
+ * Adds the targets on machines that could not be reached, once they can.
  *
  * @param find Finds all targets.
  */
@@ -48,22 +43,33 @@ export async function awaitMachines(
   folders: readonly Folder[],
   find: () => Promise<Found[]>,
 ): Promise<void> {
-  let shown = folders.map((folder) => ({ folder, hide: systems.add(cardOf(folder)) }));
-  const isOpen = ({ folder: { machine } }: typeof shown[number]): boolean => !unreachable.has(machine.label);
-  while (shown.length > 0) {
+  const waiting = new Map(folders.map((folder) => [folder.machine, showUnreachable(systems, folder)]));
+  while (waiting.size > 0) {
     await sleep(SCAN_MS, undefined, { ref: false });
     const found = await find().catch(() => []); // a file of targets may be unreadable for a while
-    for (const { folder: { machine }, hide } of shown.filter(isOpen)) {
+    for (const [machine, hideIfOpen] of waiting) {
+      if (unreachable.has(machine.label)) continue;
       const isNew = ({ client }: Found): boolean => client.machine === machine && !systems.keys.has(client.key);
       for (const target of found.filter(isNew)) systems.add(target);
-      hide();
+      hideIfOpen();
+      waiting.delete(machine);
     }
-    shown = shown.filter((one) => !isOpen(one));
   }
 }
 
-/** A machine that cannot be reached. */
-function cardOf(folder: Folder): Found {
-  const { label } = folder.machine;
-  return { ...folder.absent(label, {}), name: label, title: label };
+/**
+ * Shows a machine that cannot be reached, and why, instead of its systems.
+ *
+ * @returns A function that ends that once it can be reached.
+ */
+function showUnreachable(systems: Systems, { machine: { label } }: Folder): () => void {
+  if (!unreachable.has(label)) return () => {};
+  warn(`${unreachable.get(label)}`);
+  const connect = (): Duplex => { // fails as a link does
+    const error = Object.assign(new Error(unreachable.get(label)?.slice(label.length + 2)), { code: 'ENOLINK' });
+    return new Duplex({ construct: (callback) => callback(error) });
+  };
+  const client = createTargetClient('localhost', { machine: { label, connect } });
+  const hide = systems.add({ name: label, title: label, client });
+  return () => unreachable.has(label) || hide();
 }

@@ -1,0 +1,348 @@
+// --via in every tool: two machines with systems of the same names and process ids, and one of them goes and comes back.
+
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { LIMIT, makeFolder, runProgram, startProgram, until } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { checkMetrics, newsOf, startBoard, untilSystem, untilSystems } from '../board/helpers.ts';
+import { call, linesOf, watch } from '../client/helpers.ts';
+import { openSession } from '../client/systems.ts';
+import { prompt, terminal } from '../console/helpers.ts';
+import { READY, startHelped } from '../kbctl/helpers.ts';
+import { startMcp } from '../mcp/helpers.ts';
+import type { System } from '../../../../control.ts';
+import type { TestContext } from 'node:test';
+import type { Update } from '../../../board/state.ts';
+import type { Session } from '../client/systems.ts';
+
+const SUITE = { ...LIMIT, concurrency: 2, skip: lacks('Unix') };
+const BY = 'ana@laptop';
+/** The title of a system that the test launches, without its machine. */
+const TITLE = `train-${process.pid}`;
+const GONE = '(sh was killed by SIGKILL|sh ended with exit code 255: no route to host)';
+
+const HOOKS: Partial<System> = {
+  describe: () => ({ loss: 0.3 }),
+  saveState: () => 'states/3.json',
+  commands: { evaluate: { parameters: { episodes: { type: 'integer' } }, run: ({ episodes }) => episodes } },
+};
+
+/** A machine that is this one, with the folder of another session. */
+interface Machine extends Session {
+  /** The value of --via. */
+  via: string;
+  /** Ends the latest link, and refuses new ones. */
+  leave(): void;
+  comeBack(): void;
+  /** Whether the command has been started. */
+  isStarted(): boolean;
+}
+
+function openMachine(t: TestContext, label: string): Machine {
+  const session = openSession(t);
+  const folder = makeFolder(t);
+  const [script, gone, started] = ['script', 'gone', 'started'].map((name) => join(folder, name)) as [
+    string, string, string,
+  ];
+  writeFileSync(script, `
+    [ -e '${gone}' ] && { echo 'no route to host' >&2; exit 255; }
+    echo $$ > '${started}'
+    XDG_RUNTIME_DIR='${session.env.XDG_RUNTIME_DIR}' exec "$@"
+  `);
+  const isStarted = (): boolean => existsSync(started);
+  const leave = (): void => {
+    writeFileSync(gone, '');
+    if (isStarted()) process.kill(Number(readFileSync(started, 'utf8')), 'SIGKILL');
+  };
+  return { ...session, via: `${label}=sh ${script}`, leave, comeBack: () => rmSync(gone), isStarted };
+}
+
+interface Pair {
+  a: Machine;
+  b: Machine;
+  /** The options of both. */
+  vias: string[];
+}
+
+/** Two machines, each with a system of the same name and process id. */
+async function openPair(t: TestContext, hooks: Partial<System> = HOOKS): Promise<Pair> {
+  const [a, b] = [openMachine(t, 'a'), openMachine(t, 'b')];
+  for (const { launch } of [a, b]) await launch('train', hooks);
+  return { a, b, vias: ['--via', a.via, '--via', b.via] };
+}
+
+describe('control-client --via', SUITE, () => {
+  it('sends to the systems that are meant, and begins each line with their machines', async (t) => {
+    const { vias } = await openPair(t);
+    const rows: [args: string[], ...lines: string[]][] = [
+      [['status', 'train'], `a/${TITLE}  active`, `b/${TITLE}  active`],
+      [['status', 'a/train'], `a/${TITLE}  active`],
+      [['status', `b/${process.pid}`], `b/${TITLE}  active`],
+      [['pause', `b/${TITLE}`, '--wait', '--by', BY, '--reason', 'lunch'], `b/${TITLE}  paused`],
+      [['wait', 'paused', 'b/'], `b/${TITLE}  paused`],
+      [['status', '--all'], `a/${TITLE}  active`, `b/${TITLE}  paused`],
+      [['resume', 'train', '--mine', '--by', BY], `a/${TITLE}  active`, `b/${TITLE}  active`],
+      [['wait', 'loss < 0.5', 'train'], `a/${TITLE}  0.3`, `b/${TITLE}  0.3`],
+      [['run', 'evaluate', 'episodes=7', 'b/train', '--wait'], `b/${TITLE}  7`],
+      [['save-state', '--wait', '--all'], `a/${TITLE}  states/3.json`, `b/${TITLE}  states/3.json`],
+    ];
+    for (const [args, ...lines] of rows) {
+      const { code, stdout, stderr } = await call([...vias, ...args]);
+      assert.deepEqual([linesOf(stdout).sort(), stderr, code], [lines, '', 0], args.join(' '));
+    }
+    const { stdout } = await call([...vias, 'info', 'train']);
+    const starts = new Set(linesOf(stdout).map((line) => line.split(' ')[0]));
+    assert.deepEqual([...starts].sort(), [`a/${TITLE}`, `b/${TITLE}`]);
+  });
+
+  it('lists machine by machine, and names the machine in JSON', async (t) => {
+    const { a, b, vias } = await openPair(t);
+    for (const { serve } of [b, a]) await serve('eval-6', () => ({ name: 'eval', pid: 6, status: 'paused' }));
+    const pathOf = ({ folder }: Machine, title: string): string => `unix:${folder}/${title}.sock`;
+    const systems = [
+      ['a', 'eval', 6, `a/${pathOf(a, 'eval-6')}`], ['a', 'train', process.pid, `a/${pathOf(a, TITLE)}`],
+      ['b', 'eval', 6, `b/${pathOf(b, 'eval-6')}`], ['b', 'train', process.pid, `b/${pathOf(b, TITLE)}`],
+    ];
+    const listed = linesOf((await call([...vias, 'list', '--json'])).stdout).map((line) => JSON.parse(line));
+    assert.deepEqual(listed.map(({ machine, name, pid, target }) => [machine, name, pid, target]), systems);
+    const targets = linesOf((await call([...vias, 'list'])).stdout).map((line) => line.split(/ +/).at(-1));
+    assert.deepEqual(targets, systems.map((row) => row.at(-1)));
+    const statuses = linesOf((await call([...vias, 'status', 'eval', '--json'])).stdout).map((line) => JSON.parse(line));
+    const paused = [a, b].map((machine, at) => ({ target: `${'ab'[at]}/${pathOf(machine, 'eval-6')}`, status: 'paused' }));
+    assert.deepEqual(statuses.sort((one, other) => one.target < other.target ? -1 : 1), paused);
+  });
+
+  it('asks and answers over there, only the question that is meant', async (t) => {
+    const answers: unknown[] = [];
+    const hooks = (label: string): Partial<System> => ({
+      async step(control) {
+        answers.push([label, (await control.ask('Go on?')).arguments]);
+        control.pause();
+      },
+    });
+    const [a, b] = [openMachine(t, 'a'), openMachine(t, 'b')];
+    for (const [label, { launch }] of Object.entries({ a, b })) await launch('train', hooks(label));
+    const vias = ['--via', a.via, '--via', b.via];
+    let stdout = '';
+    await until(async () => {
+      ({ stdout } = await call([...vias, 'asks', '--all']));
+      return /^a.*Go on/m.test(stdout) && /^b.*Go on/m.test(stdout);
+    }, () => stdout);
+    assert.equal((await call([...vias, 'answer', 'b/train', '--no'])).stdout, `b/${TITLE}  approved=false (Go on?)\n`);
+    await until(() => answers.length > 0);
+    assert.equal((await call([...vias, 'answer', '--all', '--yes'])).stdout, `a/${TITLE}  approved=true (Go on?)\n`);
+    await until(() => answers.length > 1);
+    assert.deepEqual(answers, [['b', { approved: false }], ['a', { approved: true }]]);
+  });
+
+  it('watches: a machine that goes is no answer, not offline; also in JSON, and for --exec', async (t) => {
+    const { a, vias } = await openPair(t);
+    const file = join(makeFolder(t), 'runs');
+    const hook = ['--exec', `echo "$CONTROL_TARGET $CONTROL_STATUS" >> '${file}'`, '--on', 'offline,no-answer'];
+    const { shows, output } = watch(t, [...vias, 'train', ...hook]);
+    const json = openMachine(t, 'c');
+    await json.launch('train', HOOKS);
+    const other = watch(t, ['--via', json.via, '--all', '--json']);
+    await shows(new RegExp(`a/${TITLE}  active`));
+    await shows(new RegExp(`b/${TITLE}  active`));
+    a.leave();
+    await shows(new RegExp(`a/${TITLE}  no answer: ${GONE}`));
+    a.comeBack();
+    await shows(new RegExp(`no answer[^]*a/${TITLE}  active`));
+    const target = `a/unix:${a.folder}/${TITLE}.sock`;
+    await until(() => existsSync(file) && readFileSync(file, 'utf8') === `${target} no answer\n`);
+    assert.doesNotMatch(output(), /offline|b\/.*no answer/);
+    await other.shows(/"status":"active"/);
+    json.leave();
+    await other.shows(/"status":"no answer"/);
+    const [first] = linesOf(other.output()).map((line) => JSON.parse(line));
+    assert.equal(first.target, `c/unix:${json.folder}/${TITLE}.sock`);
+    assert.doesNotMatch(other.output(), /offline/);
+  });
+
+  it('pauses for a while; interrupted, it names the machines in the command that resumes', async (t) => {
+    const { vias } = await openPair(t);
+    const { stdout } = await runProgram(t, 'client', [...vias, 'pause', 'train', '--for', '1']);
+    const lines = ['active', 'paused'].flatMap((status) => [`a/${TITLE}  ${status}`, `b/${TITLE}  ${status}`]);
+    assert.deepEqual(linesOf(stdout).filter((line) => !line.startsWith('until ')).sort(), lines.sort());
+    const { child, shows, ended } = startProgram(t, 'client', [...vias, 'pause', 'a/train', '--for', '300']);
+    await shows(/paused\n/);
+    child.kill('SIGINT');
+    const quoted = vias.filter((_, at) => at % 2 === 1).map((via) => `'--via=${via}'`).join(' ');
+    const { stderr } = await ended;
+    assert.ok(stderr.includes(`control-client resume --mine ${quoted} a/train`), stderr);
+  });
+
+  it('excludes the log, which is about this machine: CONTROL_VIA is not used for it', async (t) => {
+    const { via, isStarted } = openMachine(t, 'a');
+    const message = '--via and log are mutually exclusive: run ssh gpu1 control-client log';
+    await assert.rejects(call(['log', '--via', via]), { message });
+    const env = { CONTROL_VIA: via, XDG_STATE_HOME: makeFolder(t) };
+    const { code, stderr } = await runProgram(t, 'client', ['log', 'train'], '', env);
+    assert.deepEqual([code, isStarted()], [2, false], stderr);
+    await runProgram(t, 'client', ['list'], '', env);
+    assert.ok(isStarted());
+  });
+});
+
+describe('control-console and control-kbctl --via', SUITE, () => {
+  it('control-console controls a system over there, and refuses a name that several machines have', async (t) => {
+    const { a, b, vias } = await openPair(t);
+    const { stdout } = await runProgram(t, 'console', [...vias, 'b/train'], 'status\npause\nevaluate episodes=7\n');
+    assert.match(stdout, /^active.*\npaused .*\nevaluate: 7 .*\n$/);
+    assert.equal((await call([...vias, 'status', 'a/train'])).stdout, `a/${TITLE}  active\n`);
+    const { code, stderr } = await runProgram(t, 'console', [...vias, 'train']);
+    const both = `a/${TITLE} and b/${TITLE}`;
+    assert.deepEqual([code, stderr], [
+      2, `control-console: TARGET must be one system, got 'train', which matches ${both}\n`,
+    ]);
+    a.leave();
+    const alone = await runProgram(t, 'console', [...vias, 'train']);
+    assert.equal(alone.code, 1, 'the system of b need not be the one that is meant');
+    assert.match(alone.stderr, new RegExp(`^control-console: a: ${GONE}\n$`));
+    await b.launch('other');
+  });
+
+  it('control-console shows no answer while the machine is gone', { skip: lacks('script') }, async (t) => {
+    const { a } = await openPair(t);
+    const { shows, type } = await terminal(t, `--via '${a.via}' a/train`);
+    await shows(new RegExp(prompt('active.*')));
+    await type('status\r', new RegExp(`active[^]*control-console a/${TITLE} `));
+    a.leave();
+    await type('pause\r', new RegExp(`pause not sent: a/unix:\\S+ does not respond: ${GONE}\\s[^]*\\(no answer`));
+    a.comeBack();
+    await shows(new RegExp(`no answer[^]*control-console a/${TITLE} \\(active.*\\) > $`));
+  });
+
+  it('control-kbctl pauses a system over there, and shows when the machine goes and comes back', async (t) => {
+    const { a, vias } = await openPair(t);
+    const { say, shows, output } = startHelped(t, [...vias, 'a/train']);
+    say(READY);
+    await shows(/^a\/unix:\S+: active$/m);
+    say('hit 0');
+    await shows(/^pause … paused after /m);
+    a.leave();
+    await shows(/^a\/unix:\S+: no answer$/m);
+    a.comeBack();
+    await shows(/^a\/unix:\S+: no answer\n[^]*^a\/unix:\S+: paused$/m);
+    const statuses = linesOf((await call([...vias, 'status', 'train'])).stdout).sort();
+    assert.deepEqual(statuses, [`a/${TITLE}  paused`, `b/${TITLE}  active`]);
+    assert.doesNotMatch(output(), /offline/);
+  });
+});
+
+describe('control-board --via', SUITE, () => {
+  it('shows the systems of each machine, also of one that comes later, and that goes and comes back', async (t) => {
+    const { a, b, vias } = await openPair(t);
+    a.leave();
+    const board = await startBoard(t, [], vias);
+    assert.match(board.running.output(), /^control-board: a: sh ended with exit code 255: no route to host$/m);
+    const seen = new Set<string>();
+    const showsAll = (...expected: [name: string, status: string][]): Promise<Update[]> => {
+      return untilSystems(board, (systems) => {
+        for (const { status } of systems) seen.add(status);
+        const shown = systems.map(({ name, status }) => [name, status]).sort();
+        return JSON.stringify(shown) === JSON.stringify(expected);
+      });
+    };
+    const [machine] = await showsAll(['a', 'no answer'], ['b/train', 'active']);
+    assert.equal(machine?.error, 'sh ended with exit code 255: no route to host');
+    a.comeBack();
+    await showsAll(['a/train', 'active'], ['b/train', 'active']);
+    await b.serve('eval-6', () => ({ name: 'eval', status: 'paused' }));
+    const systems = await showsAll(['a/train', 'active'], ['b/eval', 'paused'], ['b/train', 'active']);
+    const { id = -1, target } = systems.find(({ name }) => name === 'a/train') ?? {};
+    assert.equal(target, `a/unix:${a.folder}/${TITLE}.sock`);
+
+    const metrics = await (await board.get('/metrics')).text();
+    checkMetrics(metrics);
+    const ups = metrics.split('\n').filter((line) => line.startsWith('control_up{')).sort();
+    assert.deepEqual(ups, [
+      'control_up{system="a/train",machine="a"} 1', 'control_up{system="b/eval",machine="b"} 1',
+      'control_up{system="b/train",machine="b"} 1',
+    ]);
+
+    a.leave();
+    const gone = await untilSystem(board, ({ status, error }) => status === 'no answer' && error !== '', id);
+    assert.match(gone.error, new RegExp(GONE));
+    await board.post(`/api/systems/${id}/pause`);
+    const { sent: [failed] } = await untilSystem(board, ({ sent }) => sent[0]?.state === 'failed', id);
+    assert.match(failed?.text ?? '', new RegExp(`^pause not sent: ${GONE}$`));
+    a.comeBack();
+    const { error } = await untilSystem(board, ({ status }) => status === 'active', id);
+    assert.equal(error, '');
+    await board.post(`/api/systems/${id}/pause`);
+    await showsAll(['a/train', 'paused'], ['b/eval', 'paused'], ['b/train', 'active']);
+    assert.ok(!seen.has('offline'), [...seen].join());
+  });
+
+  it('shows a machine instead of its targets until it can be reached, and those that are not running', async (t) => {
+    const { a, vias } = await openPair(t);
+    await a.serve('eval-6');
+    a.leave();
+    const board = await startBoard(t, ['a/train', 'a/nothing', 'b/train'], vias);
+    assert.match(board.running.output(), /^2 systems · [^]*^control-board: a: sh ended/m);
+    const names = (systems: Update[]): string => systems.map(({ name, status }) => `${name} ${status}`).sort().join(', ');
+    await untilSystems(board, (systems) => names(systems) === 'a no answer, b/train active');
+    a.comeBack();
+    await untilSystems(board, (systems) => names(systems) === 'a/nothing offline, a/train active, b/train active');
+  });
+
+  it('shows where the log of a system is, and passes on the answer to its question', async (t) => {
+    const { a, vias } = await openPair(t);
+    const asks = [{ id: 'k3f-q2', message: 'Go on?', parameters: { ok: { type: 'boolean' } }, at: '2026-01-01T00:00:00Z' }];
+    const log = { path: '/var/log/x.jsonl' };
+    const { requests } = await a.serve('eval-6', ({ url = '' }) => {
+      return /answer/.test(url) ? { result: 'ok' } : { name: 'eval', status: 'active', host: 'gpu1', asks, log };
+    });
+    const board = await startBoard(t, ['a/eval'], vias);
+    const { asks: [ask], hasLog } = await untilSystem(board, ({ asks: open }) => open.length > 0);
+    assert.deepEqual([ask?.message, hasLog], ['Go on?', true]);
+    assert.deepEqual(await (await board.get('/api/logs/0')).json(), { note: 'logs on gpu1 to /var/log/x.jsonl', entries: [] });
+    const response = await board.post('/api/systems/0/answer?id=k3f-q2', {}, '{"ok":true}');
+    assert.equal(response.status, 200, await response.text());
+    assert.ok(requests.some((request) => request.startsWith('POST /api/answer')), requests.join());
+    assert.equal((await newsOf(board)).ids.length, 1);
+  });
+});
+
+describe('control-mcp --via', SUITE, () => {
+  it('reaches the systems of each machine, and says which machine cannot be reached', async (t) => {
+    const { a, vias } = await openPair(t);
+    a.leave();
+    const mcp = startMcp(t, vias);
+    const list = async (): Promise<string[]> => {
+      const { systems } = await mcp.call('list_systems');
+      return systems.map(({ system, status }: Record<string, string>) => `${system} ${status}`);
+    };
+    const { systems, note } = await mcp.call('list_systems');
+    assert.deepEqual([systems.length, note], [1, 'a: sh ended with exit code 255: no route to host']);
+    const { error } = await mcp.fail('get_info', { system: `a/${TITLE}` });
+    assert.equal(error, `there is no system 'a/${TITLE}'; list_systems returns b/${TITLE}; ${note}`);
+
+    a.comeBack();
+    const both = [`a/${TITLE} active`, `b/${TITLE} active`];
+    await until(async () => (await list()).join() === both.join());
+    const ambiguous = await mcp.fail('pause', { system: 'train', reason: 'lunch' });
+    assert.equal(ambiguous.error, `'train' is ambiguous: use one of a/${TITLE}, b/${TITLE}`);
+    const paused = await mcp.call('pause', { system: 'a/train', reason: 'lunch' });
+    assert.deepEqual([paused.system, paused.outcome, paused.status], [`a/${TITLE}`, 'done', 'paused']);
+    assert.equal((await mcp.call('wait', { system: `b/${TITLE}`, until: 'loss < 1' })).ended, 'reached');
+    assert.deepEqual(await list(), [`a/${TITLE} paused`, `b/${TITLE} active`]);
+    const history = await mcp.call('get_history', { system: `a/${TITLE}` });
+    assert.deepEqual([history.note, history.entries], ['does not log', []]);
+
+    a.leave();
+    await until(async () => (await list()).join() === [`a/${TITLE} no answer`, `b/${TITLE} active`].join());
+    const lost = await mcp.call('get_info', { system: `a/${TITLE}` });
+    assert.match(lost.error, new RegExp(GONE));
+    const waited = await mcp.call('wait', { system: `a/${TITLE}`, until: 'offline', seconds: 1 });
+    assert.deepEqual([waited.ended, waited.status], ['timeout', 'no answer']);
+    const refused = await mcp.fail('save_state', { system: `a/${TITLE}`, reason: 'lunch' });
+    assert.match(refused.error, new RegExp(`^save-state not sent: ${GONE}$`));
+    a.comeBack();
+    await until(async () => (await list()).join() === [`a/${TITLE} paused`, `b/${TITLE} active`].join());
+  });
+});
