@@ -63,6 +63,8 @@ const LINES: readonly [typed: string, args: string[]][] = [
   ['control-client --host far\t', ['--host', 'faraway']],
   ['control-client status box far\t', ['status', 'box', 'far']],
   ['control-client --json pause --wait box tra\t', ['--json', 'pause', '--wait', 'box', 'train.py']],
+  ['control-client --via "gpu1=env A=1" status gp\ttra\t', ['--via', 'gpu1=env A=1', 'status', 'gpu1/train.py']],
+  ['control-console --via "gpu1=env A=1" gp\ttra\t', ['--via', 'gpu1=env A=1', 'gpu1/train.py']],
   ['control-client run mode log=tr\t n\tslo\t --wai\t', ['run', 'mode', 'log=true', 'name=slow', '--wait']],
   ['control-demo --states\t inv\t', ['--states-dir', 'inventory.txt']],
   ['control-run --quiet control-cli\t inv', ['--quiet', 'control-client', 'inv']],
@@ -205,6 +207,33 @@ describe('control-client completion', LIMIT, () => {
     for (const [words, found] of rows) await passesAtLast(found, () => find(`${at(port).join(' ')} ${words}`));
     await passesAtLast('file=a.pt', () => find(`--dir ${folder} answer exp-1 file=`));
     await passesAtLast('file=', () => find(`--dir ${folder} answer abc-q7 exp-1 f`));
+  });
+
+  it('offers the machines of --via, and then the systems there, in each tool', { skip: lacks('Unix') }, async (t) => {
+    const { folder, serve } = openSession(t);
+    for (const title of ['train-5', 'eval-6']) await serve(title);
+    const [via, both] = [`gpu1=env A=1`, `gpu1=env A=1, gpu2=sh -c 'exit 9'`];
+    const PATH = `${makeTools(makeFolder(t))}:${process.env['PATH']}`;
+    const rows: [line: string, found: string, CONTROL_VIA?: string][] = [
+      [`client --via '${via}' --dir ${folder} status g`, 'gpu1/'],
+      [`client --via '${via}' --dir ${folder} status gpu1/`, 'gpu1/eval gpu1/train'],
+      [`client --via '${via}' --dir ${folder} status gpu1/train-`, 'gpu1/train-5'],
+      [`client --dir ${folder} pause --wait `, 'gpu1/ gpu2/', both],
+      [`client --dir ${folder} status ev`, 'eval', both], // the other machine cannot be reached
+      [`client --dir ${folder} log g`, '', both],
+      [`console --via '${via}' --dir ${folder} gpu1/t`, 'gpu1/train'],
+      [`mcp --via 'x=false' --via '${via}' --dir ${folder} gpu1/e`, 'gpu1/eval'],
+      [`board --dir ${folder} gpu2/`, '', both],
+    ];
+    for (const [line, found, CONTROL_VIA = ''] of rows) {
+      await passesAtLast(found, async () => {
+        const stdout = await complete(t, `control-${line}`, { PATH, CONTROL_VIA, XDG_STATE_HOME: folder });
+        return stdout.split('\n').slice(1, -1).sort().join(' ');
+      });
+    }
+    for (const tool of ['client', 'kbctl']) {
+      assert.equal(await complete(t, `control-${tool} --via g`, { PATH }), 'hosts \n', tool);
+    }
   });
 
   it('completes with a system that computes', { skip: lacks('Linux') }, async (t) => {

@@ -467,6 +467,50 @@ describe('control-client top and the terminal', SUITE, () => {
   });
 });
 
+describe('list and top of several machines', SUITE, () => {
+  it('have a column for the machine, tell equal names apart by it, and say which one cannot be reached', async (t) => {
+    const { vias, open } = await openMachines(t);
+    const { stdout } = await onTerminal(t, [...vias, 'list']).ended;
+    assert.deepEqual(stdout.trimEnd().split(/\r?\n/).map((line) => line.trimEnd()), [
+      'MACHINE  NAME   PROCESS  STATUS         SINCE  DETAIL',
+      'a        t2     7        active',
+      'a        train  7        active',
+      'b        t2     7        paused by ana',
+      'b        train  7        active',
+    ]);
+    const down = `--via 'down=sh -c "echo no route >&2; exit 9"'`;
+    const { write, lines, showsLine } = await open(`${quoted(vias)} ${down} list --watch`);
+    await showsLine(/^down: sh ended with exit code 9: no route$/);
+    await showsLine(/^b +train +7 +active/);
+    assert.match(lines()[0] ?? '', /^MACHINE +NAME +PROCESS/);
+    write(CTRL_C);
+  });
+
+  it('top filters by machine, and names it in each message and title', async (t) => {
+    const { a, b, vias, open } = await openMachines(t);
+    const { write, lines, showsLine, type } = await open(`${quoted(vias)} top`);
+    await showsLine(/^4 systems: 1 paused, 3 active$/);
+    write('/b/tr\r');
+    await showsLine(/; 'b\/tr' matches 1$/);
+    assert.match(lines()[2] ?? '', /^b +train +7 /);
+    write('p');
+    await showsLine(/^pause b\/train: /);
+    await type('d', /Shut b\/train down\? \(y\/N\)/);
+    write('n');
+    await showsLine(/^shutdown cancelled$/);
+    write('\r');
+    await showsLine(/^b\/train: active$/);
+    write('xl');
+    await showsLine(/^log of b\/train$/);
+    write('x/!\r');
+    await showsLine(/matches 0$/);
+    assert.match(lines()[1] ?? '', /^MACHINE /, 'no column moves');
+    assert.deepEqual([a, b].map(({ requests }) => requests.filter((request) => /^POST/.test(request))), [
+      [], ['POST /api/pause'],
+    ]);
+  });
+});
+
 // ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 function listOn(t: TestContext, folder: string, width: number): Promise<Ended> {
@@ -504,6 +548,21 @@ function openTable(t: TestContext): Table {
     return screenOf(await pseudoTerminal(t, command, /NAME/, { ...session.env, CONTROL_BY: 'ana' }));
   };
   return { ...session, show, open };
+}
+
+/** Two machines with systems of the same names, as process 7, and the web APIs of the ones that are called train. */
+async function openMachines(t: TestContext): Promise<Pick<Table, 'open'> & { a: Web; b: Web; vias: string[] }> {
+  const [one, other] = [openTable(t), openTable(t)];
+  const [a, b] = [await one.show('train'), await other.show('train')];
+  await one.show('t2');
+  await other.show('t2', { status: 'paused', by: 'ana' });
+  const via = (label: string, { env }: Table): string => `${label}=env XDG_RUNTIME_DIR=${env.XDG_RUNTIME_DIR}`;
+  return { a, b, vias: ['--via', via('a', one), '--via', via('b', other)], open: openTable(t).open };
+}
+
+/** Arguments for a shell. */
+function quoted(args: readonly string[]): string {
+  return args.map((arg) => `'${arg}'`).join(' ');
 }
 
 function screenOf(terminal: Terminal): Screen {

@@ -1,4 +1,4 @@
-// --via in every tool: two machines with systems of the same names and process ids, and one of them goes and comes back.
+// --via in every tool: two machines with systems of the same names and process ids, one of which goes and comes back.
 
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -109,9 +109,11 @@ describe('control-client --via', SUITE, () => {
     assert.deepEqual(listed.map(({ machine, name, pid, target }) => [machine, name, pid, target]), systems);
     const targets = linesOf((await call([...vias, 'list'])).stdout).map((line) => line.split(/ +/).at(-1));
     assert.deepEqual(targets, systems.map((row) => row.at(-1)));
-    const statuses = linesOf((await call([...vias, 'status', 'eval', '--json'])).stdout).map((line) => JSON.parse(line));
-    const paused = [a, b].map((machine, at) => ({ target: `${'ab'[at]}/${pathOf(machine, 'eval-6')}`, status: 'paused' }));
-    assert.deepEqual(statuses.sort((one, other) => one.target < other.target ? -1 : 1), paused);
+    const { stdout } = await call([...vias, 'status', 'eval', '--json']);
+    const outcomes = Object.entries({ a, b }).map(([label, machine]) => {
+      return JSON.stringify({ target: `${label}/${pathOf(machine, 'eval-6')}`, status: 'paused' });
+    });
+    assert.deepEqual(linesOf(stdout).sort(), outcomes);
   });
 
   it('asks and answers over there, only the question that is meant', async (t) => {
@@ -284,15 +286,18 @@ describe('control-board --via', SUITE, () => {
     a.leave();
     const board = await startBoard(t, ['a/train', 'a/nothing', 'b/train'], vias);
     assert.match(board.running.output(), /^2 systems · [^]*^control-board: a: sh ended/m);
-    const names = (systems: Update[]): string => systems.map(({ name, status }) => `${name} ${status}`).sort().join(', ');
-    await untilSystems(board, (systems) => names(systems) === 'a no answer, b/train active');
+    const areShown = (...expected: string[]) => (systems: Update[]): boolean => {
+      return systems.map(({ name, status }) => `${name} ${status}`).sort().join() === expected.join();
+    };
+    await untilSystems(board, areShown('a no answer', 'b/train active'));
     a.comeBack();
-    await untilSystems(board, (systems) => names(systems) === 'a/nothing offline, a/train active, b/train active');
+    await untilSystems(board, areShown('a/nothing offline', 'a/train active', 'b/train active'));
   });
 
   it('shows where the log of a system is, and passes on the answer to its question', async (t) => {
     const { a, vias } = await openPair(t);
-    const asks = [{ id: 'k3f-q2', message: 'Go on?', parameters: { ok: { type: 'boolean' } }, at: '2026-01-01T00:00:00Z' }];
+    const [at, parameters] = ['2026-01-01T00:00:00Z', { ok: { type: 'boolean' } }];
+    const asks = [{ id: 'k3f-q2', message: 'Go on?', parameters, at }];
     const log = { path: '/var/log/x.jsonl' };
     const { requests } = await a.serve('eval-6', ({ url = '' }) => {
       return /answer/.test(url) ? { result: 'ok' } : { name: 'eval', status: 'active', host: 'gpu1', asks, log };
@@ -300,7 +305,8 @@ describe('control-board --via', SUITE, () => {
     const board = await startBoard(t, ['a/eval'], vias);
     const { asks: [ask], hasLog } = await untilSystem(board, ({ asks: open }) => open.length > 0);
     assert.deepEqual([ask?.message, hasLog], ['Go on?', true]);
-    assert.deepEqual(await (await board.get('/api/logs/0')).json(), { note: 'logs on gpu1 to /var/log/x.jsonl', entries: [] });
+    const shown = await (await board.get('/api/logs/0')).json();
+    assert.deepEqual(shown, { note: 'logs on gpu1 to /var/log/x.jsonl', entries: [] });
     const response = await board.post('/api/systems/0/answer?id=k3f-q2', {}, '{"ok":true}');
     assert.equal(response.status, 200, await response.text());
     assert.ok(requests.some((request) => request.startsWith('POST /api/answer')), requests.join());
