@@ -2084,7 +2084,7 @@ export interface WaitOptions {
 export class WebApiClient {
   /** `http://localhost:8391`, or `unix:` and the path of the socket. */ readonly baseUrl: string;
   readonly #target: {
-    host?: string; port?: number; socketPath?: string; agent?: false; createConnection?: () => Duplex; // instead of agent
+    host?: string; port?: number; socketPath?: string; agent?: false; createConnection?: () => Duplex; // or agent
   };
   readonly #headers: { Authorization?: string };
   readonly #timeoutMs: number;

@@ -22,7 +22,8 @@ export async function selectAll(owner: string, words: string[], values: Values, 
   if (words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}': ${owner} takes no targets`);
   const folders = foldersOf(values);
   const found = await findIn(folders, (folder) => folder.systems({ timeoutMs }));
-  if (found.length === 0 && unreachable.size === 0) warn(`no live system ${folders.map(({ place }) => place).join(' or ')}`);
+  const places = folders.map(({ place }) => place).join(' or ');
+  if (found.length === 0 && unreachable.size === 0) warn(`no live system ${places}`);
   return labelled(found);
 }
 

@@ -49,7 +49,7 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
     const [, host = '', port] = /^([^/]*):(\d+)$/.exec(address) ?? [];
     try {
       if (port === undefined) checkPath(address);
-      else if (!/^(localhost|127\.[\d.]+|::1)$/i.test(host)) throw new Error(`it connects only to localhost, not to '${host}'`);
+      else if (!/^(localhost|127\.[\d.]+|::1)$/i.test(host)) throw new Error(`'${host}' is not localhost`);
       socket = port === undefined ? connect(address) : connect(Number(port), host);
     } catch (error) {
       return void send(stream, 'CLOSE', textOf(error as Error));
