@@ -7,6 +7,8 @@ import { basename } from 'node:path';
 import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { farCommand, FRAME, HELLO, MAX_FRAME_LENGTH } from './far.ts';
+import { MAX_PATH_LENGTH } from './folder.ts';
+import { warn } from '../line/options.ts';
 import { excerpt } from '../words/text.ts';
 import type { ChildProcessByStdio } from 'node:child_process';
 import type { Socket } from 'node:net';
@@ -15,6 +17,7 @@ import type { Machine } from './replies.ts';
 
 const START_MS = 30_000;
 const START_ON_TERMINAL_MS = 120_000; // somebody may have to type a password
+const HINT_MS = 5000;
 const MIN_PAUSE_MS = 1000; // before another attempt
 const MAX_PAUSE_MS = 30_000;
 const PING_MS = 10_000;
@@ -22,14 +25,13 @@ const MAX_SILENT_PINGS = 2; // counted, because a laptop may sleep
 const STDERR_MS = 100; // to arrive after the exit; a master of ssh never closes it
 const MAX_STDERR_LENGTH = 4096;
 const MAX_SOCKETS = 1000;
-const MAX_PATH_LENGTH = 107; // bytes, on Linux
 
 /** After these, another attempt would fail, too, or lock an account. */
 const FINAL = /Permission denied|Host key verification failed/;
 const NO_FRAME = 'it sent what is not a frame';
 const NO_NODE = /node\b.*(not found|No such file)|bad option: --import|getBuiltinModule/i;
-const NODE_HINT = "; it needs Node 20.19 or newer there, in the PATH of such commands: --via 'LABEL=ssh HOST " +
-  "PATH=/DIRECTORY/OF/NODE:$PATH'";
+const NODE_HINT = '; it needs Node 20.19 or newer there, in the PATH of such commands';
+const SSH_HINT = ": --via 'LABEL=ssh HOST PATH=/DIRECTORY/OF/NODE:$PATH'";
 const TERMINAL_HINT = 'there is a terminal in between: remove the option -t';
 const INPUT_HINT = '; it must pass standard input on: docker and kubectl need exec -i';
 /** The error of a connection, with the codes that tell whether a system is absent. */
@@ -62,6 +64,7 @@ class FarEnd {
   readonly #onFrame: OnFrame;
   #resolve!: (reason: string) => void;
   #stderr = '';
+  #latest = ''; // line before the hello
   #rest = ''; // of the latest line
   #pinger: NodeJS.Timeout | undefined; // since the hello
   #silentPings = 0;
@@ -121,6 +124,7 @@ class FarEnd {
   #take(line: string): void {
     if (this.#pinger === undefined) {
       if (line === `${HELLO}\r`) this.end(TERMINAL_HINT);
+      this.#latest = line === HELLO ? '' : line.trim().slice(-MAX_STDERR_LENGTH) || this.#latest;
       if (line !== HELLO) return;
       this.#pinger = setInterval(() => this.#ping(), PING_MS).unref();
       return this.send('0', 'LIST', this.#folder);
@@ -140,10 +144,12 @@ class FarEnd {
   #describeEnd(code: number | null, signal: string | null): string {
     const how = `${this.#program} ${signal === null ? `ended with exit code ${code}` : `was killed by ${signal}`}`;
     if (/not a (tty|terminal)/i.test(this.#stderr)) return `${how}: ${TERMINAL_HINT}`;
-    const last = this.#stderr.trimEnd().split(/[\r\n]+/).at(-1) ?? '';
+    const last = this.#stderr.trimEnd().split(/[\r\n]+/).at(-1) || this.#latest; // dockerd writes to standard output
     const why = last === '' ? how : `${how}: ${excerpt(last)}`;
     if (this.#isReady) return why;
-    return why + (code === 0 ? INPUT_HINT : NO_NODE.test(this.#stderr) ? NODE_HINT : '');
+    if (code === 0) return why + INPUT_HINT;
+    if (!NO_NODE.test(this.#stderr + this.#latest)) return why;
+    return why + NODE_HINT + (this.#program === 'ssh' ? SSH_HINT : '');
   }
 }
 
@@ -211,19 +217,21 @@ export class Link implements Machine {
       if (stream !== '0') return this.#onFrame(stream, type, data);
       if (type === 'CLOSE') far.end(`cannot use the folder '${this.#folder}': ${refusalIn(data).message}`);
       if (type !== 'LIST') return;
-      const paths = new Set(data.toString().split('\0').filter((path) => path.startsWith('/')));
-      this.sockets = [...paths].filter((path) => Buffer.byteLength(path) <= MAX_PATH_LENGTH).slice(0, MAX_SOCKETS);
+      this.sockets = [...new Set(data.toString().split('\0').filter(isPath))].slice(0, MAX_SOCKETS);
       this.#far = far;
       onReady(null);
     });
     const limit = setTimeout(() => far.end(`no answer within ${limitMs / 1000} s`), limitMs);
+    const hint = mayAsk ? setTimeout(() => warn(`waiting for ${this.label} …`), HINT_MS) : undefined;
     if (!isFirst) limit.unref();
     const ended = far.ended.then((reason) => {
       this.#far = undefined;
       for (const { duplex } of this.#connections.values()) duplex.destroy(createFailure(reason));
       return reason;
     });
-    const reason = await Promise.race([isReady, ended]).finally(() => clearTimeout(limit));
+    const reason = await Promise.race([isReady, ended]);
+    clearTimeout(limit);
+    clearTimeout(hint);
     if (reason !== null) throw new LinkError(this.label, reason);
     return { ended };
   }
@@ -264,6 +272,11 @@ export class Link implements Machine {
     else if (type === 'CLOSE' && data.length > 0) duplex?.destroy(refusalIn(data));
     else if (type === 'CLOSE' || type === 'END') duplex?.push(null);
   }
+}
+
+/** Whether clients take the path of a socket. */
+function isPath(text: string): boolean {
+  return /^\/.*\.sock$/s.test(text) && Buffer.byteLength(text) <= MAX_PATH_LENGTH;
 }
 
 /** @param code By default, none of those that tell whether a system is absent. */

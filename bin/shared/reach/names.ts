@@ -81,9 +81,9 @@ export async function selectClient(
   refuseAddress(values);
   const { via, dir } = values;
   const [target, ...others] = await parseTargets([word], { via, dir });
-  if (target !== undefined && others.length === 0) return target.client;
   const [reason] = unreachable.values();
-  if (target === undefined && reason !== undefined) throw new Error(reason);
+  if (reason !== undefined) throw new Error(reason);
+  if (target !== undefined && others.length === 0) return target.client;
   const titles = [target, ...others].map((one) => one?.title);
   throw new UsageError(`TARGET must be one system, got '${word}', which matches ${titles.join(' and ')}`);
 }
@@ -223,7 +223,7 @@ function namesOf(targets: readonly Found[]): string[] {
 export async function completeName(current: string, where: Where): Promise<string[]> {
   const all = foldersOf(where);
   const labels = all.flatMap(({ machine: { label } }) => label === '' ? [] : [`${label}/`]);
-  const found = labels.filter((label) => label.startsWith(current));
+  const found = labels.filter((label) => label.startsWith(current) && label !== current);
   if (found.length > 0) return found;
   const [text, folders] = foldersFor(current, all);
   const targets = await findIn(folders, (folder) => folder.systems({}));
