@@ -234,6 +234,9 @@ function checkForClient({ host, socketPath, token }: Omit<Access, 'port'>): WebA
 
 function clientFor({ host, port, socketPath, token }: Access, reach: Reach): PrintableClient {
   const { timeoutMs, machine, title } = reach;
+  if (machine?.label && socketPath?.startsWith('/') === false) {
+    throw new UsageError(`the path of a socket on ${machine.label} must be absolute, got '${socketPath}'`);
+  }
   const connect = machine?.connect && (() => machine.connect!(socketPath ?? `${host}:${port}`));
   return new PrintableClient(host, port, { timeout: timeoutMs, socketPath, token, connect }, machine, title);
 }

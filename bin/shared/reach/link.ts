@@ -51,7 +51,23 @@ export class LinkError extends Error {
 type OnFrame = (stream: string, type: string, data: Buffer) => void;
 
 const running = new Set<FarEnd>();
-process.on('exit', () => running.forEach((far) => far.end('the tool has ended')));
+const endAll = (): void => running.forEach((far) => far.end('the tool has ended'));
+let isWatching = false;
+
+/** Ends all commands with the tool, also when a signal ends it: ssh that hangs does not notice the end of its input. */
+function endWithTool(): void {
+  if (isWatching) return;
+  isWatching = true;
+  process.on('exit', endAll);
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+    const end = (): void => {
+      if (process.listenerCount(signal) > 1) return; // the tool handles it, and may still need them
+      endAll();
+      process.off(signal, end).kill(process.pid, signal);
+    };
+    process.on(signal, end);
+  }
+}
 
 /** A command, and the frames of the far end that it starts. It does not keep the tool running. */
 class FarEnd {
@@ -72,6 +88,7 @@ class FarEnd {
 
   /** @param isDetached Whether it runs in a session of its own, without the terminal. */
   constructor(command: readonly string[], folder: string, isDetached: boolean, onFrame: OnFrame) {
+    endWithTool();
     const [program = '', ...args] = [...command, ...farCommand()];
     this.#program = basename(program);
     this.#hasGroup = isDetached && process.platform !== 'win32';
