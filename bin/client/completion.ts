@@ -162,8 +162,7 @@ async function offerArguments(
   if (name === undefined && command.argument !== undefined) offer(command.argument.values ?? []);
   else if (!command.isLocal && !command.takesNoTargets) {
     const ended = command.name === 'log' ? logsOfUser().map(nameOf).filter((logged) => /^\w[\w.-]*$/.test(logged)) : [];
-    const via = command.lacks?.includes('via') === true ? [] : values.via; // otherwise CONTROL_VIA
-    offer([...new Set([...await completeName(current, { ...values, via }), ...ended])]);
+    offer([...new Set([...await completeName(current, values), ...ended])]);
   }
   if (command.name !== 'run' && command.name !== 'answer') return;
   const isFirst = command.name === 'run' || isQuestionId(name ?? ''); // otherwise, the first word may be a target

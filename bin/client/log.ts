@@ -126,7 +126,7 @@ async function choose(
       choices.push({ paths: () => [resolve(word)], isMeant: () => true, isGiven: true });
       continue;
     }
-    const targets = await parseTargets([word], { dir: values.dir, via: [], timeoutMs, absence: 'none' });
+    const targets = await parseTargets([word], { dir: values.dir, timeoutMs, absence: 'none' });
     for (const target of targets) {
       if (target.socket === undefined) await addRunning(target);
     }

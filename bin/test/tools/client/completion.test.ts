@@ -220,7 +220,6 @@ describe('control-client completion', LIMIT, () => {
       [`client --via '${via}' --dir ${folder} status gpu1/train-`, 'gpu1/train-5'],
       [`client --dir ${folder} pause --wait `, 'gpu1/ gpu2/', both],
       [`client --dir ${folder} status ev`, 'eval', both], // the other machine cannot be reached
-      [`client --dir ${folder} log g`, '', both],
       [`console --via '${via}' --dir ${folder} gpu1/t`, 'gpu1/train'],
       [`mcp --via 'x=false' --via '${via}' --dir ${folder} gpu1/e`, 'gpu1/eval'],
       [`board --dir ${folder} gpu2/`, '', both],
