@@ -1,4 +1,4 @@
-/*! control.ts 0.18.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.19.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve (in a bundle: the whole bundle) */
 //
@@ -42,7 +42,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
-/** The version of this file. */ export const VERSION: string = '0.18.0';
+/** The version of this file. */ export const VERSION: string = '0.19.0';
 /** The default host name of servers and clients. */ export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
@@ -2084,7 +2084,7 @@ export interface WaitOptions {
 export class WebApiClient {
   /** `http://localhost:8391`, or `unix:` and the path of the socket. */ readonly baseUrl: string;
   readonly #target: {
-    host?: string; port?: number; socketPath?: string; agent?: false; createConnection?: () => Duplex; // instead of agent
+    host?: string; port?: number; socketPath?: string; agent?: false; createConnection?: () => Duplex; // or agent
   };
   readonly #headers: { Authorization?: string };
   readonly #timeoutMs: number;

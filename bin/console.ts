@@ -8,7 +8,7 @@ import { Session } from './console/session.ts';
 import { ADDRESS_OPTIONS, ENVIRONMENT_HELP } from './shared/reach/access.ts';
 import { commandsFor, helpOf, REASON_HELP } from './shared/words/commands.ts';
 import { DIR_OPTION } from './shared/reach/folder.ts';
-import { VIA_HELP, VIA_OPTION } from './shared/reach/machines.ts';
+import { VIA_OPTION } from './shared/reach/machines.ts';
 import { selectClient } from './shared/reach/names.ts';
 import { describeOptions, EXIT, parseOptions, run } from './shared/line/options.ts';
 import { TARGET_HELP } from './shared/reach/targets.ts';
@@ -30,7 +30,6 @@ Controls a running system interactively. Also reads commands from a pipe, one pe
 comments.
 
 ${TARGET_HELP}
-${VIA_HELP}
 
 ${commandsFor('console').map(helpOf).join('\n')}
 

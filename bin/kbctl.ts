@@ -13,7 +13,7 @@ import { listenX11 } from './kbctl/x11.ts';
 import { ADDRESS_OPTIONS, BY, ENVIRONMENT_HELP, ownToken } from './shared/reach/access.ts';
 import { paintStatus } from './shared/line/color.ts';
 import { DIR_OPTION } from './shared/reach/folder.ts';
-import { VIA_HELP, VIA_OPTION } from './shared/reach/machines.ts';
+import { VIA_OPTION } from './shared/reach/machines.ts';
 import { follow, GOALS } from './shared/reach/follow.ts';
 import { selectClient } from './shared/reach/names.ts';
 import { observe } from './shared/reach/observe.ts';
@@ -52,7 +52,6 @@ Usage: control-kbctl [options] [TARGET]
 Pauses and resumes a system with key combinations that work in every window.
 
 ${TARGET_HELP}
-${VIA_HELP}
 
 ${describeOptions(OPTIONS)}
 

@@ -20,7 +20,8 @@ export function formatMetrics(systems: readonly System[]): string {
   const metric = (type: string, name: string, help: string, linesOf: (system: System) => Line[]): string => {
     const lines = labelled.flatMap(([label, system]) => linesOf(system).map(([labels, value]) => {
       const { label: machine } = system.target.client.machine;
-      const pairs = Object.entries({ system: label, ...machine && { machine }, ...labels }).map(([key, text]) => `${key}="${escape(text)}"`);
+      const all = { system: label, ...machine && { machine }, ...labels };
+      const pairs = Object.entries(all).map(([key, text]) => `${key}="${escape(text)}"`);
       return `${name}{${pairs.join(',')}} ${value}\n`;
     }));
     return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.join('')}`;

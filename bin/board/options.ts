@@ -6,7 +6,7 @@ import {
   createClient, ENVIRONMENT_HELP, parseServerOptions, readTrusted, SERVER_OPTIONS, splitAuthority,
 } from '../shared/reach/access.ts';
 import { DIR_OPTION } from '../shared/reach/folder.ts';
-import { foldersOf, VIA_HELP, VIA_OPTION } from '../shared/reach/machines.ts';
+import { foldersOf, unreachable, VIA_OPTION } from '../shared/reach/machines.ts';
 import { parseTargets } from '../shared/reach/names.ts';
 import { describeOptions, parseOptions, parseText, UsageError, warn } from '../shared/line/options.ts';
 import { onlyTarget, TARGET_HELP, TARGETS_OPTION } from '../shared/reach/targets.ts';
@@ -50,7 +50,6 @@ contains the key: anyone with it can pause, resume, save and shut down the syste
 their questions.
 
 ${TARGET_HELP}
-${VIA_HELP}
 Without TARGET and --dir, the board shows the system at the address in the environment, or else at localhost:8391; with
 --via, all systems of the machines, and those that start later.
 
@@ -126,8 +125,9 @@ export async function setUp(
   const all = foldersOf(sources);
   const folders = sources.dir !== undefined || (all[0]?.machine.label && !hasTargets) ? all : [];
   const targets = hasTargets || folders.length > 0
-    ? await parseTargets(words, { ...sources, timeoutMs, onUnreachable: ({ message }) => warn(message) })
+    ? await parseTargets(words, { ...sources, timeoutMs })
     : [onlyTarget(createClient({}, { timeoutMs }))];
+  for (const message of unreachable.values()) warn(message);
   const key = keyFile === undefined ? createKey() : readKey(keyFile);
   const viewKey = viewKeyFile === undefined ? undefined : readKey(viewKeyFile);
   if (viewKey === key) throw new UsageError(`--view-key-file must hold another key than --key-file: '${viewKeyFile}'`);

@@ -54,7 +54,8 @@ export async function watchList(folders: readonly Folder[], timeoutMs: number, s
 
 function toJson({ target, machine, name, pid, asks, system: { status, error, info } }: Row): string {
   return printableJson({
-    target: target.name, machine: machine || undefined, name, pid: Number(pid) || undefined, status, error: error || undefined,
+    target: target.name, machine: machine || undefined, name, pid: Number(pid) || undefined,
+    status, error: error || undefined,
     since: excerptOf(info['since']) || undefined, by: excerptOf(info['by']) || undefined,
     reason: excerptOf(info['reason']) || undefined, holds: info['holds'], asks: asks ? info['asks'] : undefined,
     detail: info['detail'] ?? undefined,

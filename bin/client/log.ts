@@ -8,6 +8,7 @@ import { ADDRESS_PARTS, createClient } from '../shared/reach/access.ts';
 import { paintStatus } from '../shared/line/color.ts';
 import { stateFolder } from '../shared/line/files.ts';
 import { nameInPath } from '../shared/reach/folder.ts';
+import { foldersOf } from '../shared/reach/machines.ts';
 import { hostOf, isAlive, isLogPath, isOf, LogReader, logPathIn, logsOfUser, newestOf } from '../shared/reach/logs.ts';
 import { parseTargets, refuseAddress } from '../shared/reach/names.ts';
 import { EXIT, UsageError, warn } from '../shared/line/options.ts';
@@ -77,6 +78,9 @@ export async function log(
 ): Promise<number> {
   const { since, isFollowed, signal } = options;
   const folder = stateFolder();
+  for (const { machine: { label } } of foldersOf(values)) {
+    if (label !== '') throw new UsageError(`log has no --via: it reads files, so run ssh ${label} control-client log`);
+  }
   const { choices, exitCode } = await choose(words, values, timeoutMs);
   if (choices.length === 0) return exitCode;
   const logs = new Logs(choices, options);

@@ -5,7 +5,7 @@ import { setMaxListeners } from 'node:events';
 import { ADDRESS_PARTS } from '../shared/reach/access.ts';
 import { dial, FRAME, HELLO, MAX_FRAME_LENGTH } from '../shared/reach/far.ts';
 import { findStatus } from '../shared/words/commands.ts';
-import { findIn, foldersOf } from '../shared/reach/machines.ts';
+import { findIn, foldersOf, unreachable } from '../shared/reach/machines.ts';
 import { EXIT, UsageError, warn } from '../shared/line/options.ts';
 import { inParallel } from '../shared/reach/targets.ts';
 import { printableJson } from '../shared/words/text.ts';
@@ -25,8 +25,6 @@ import type { SystemStatus } from '../../control.ts';
 import type { CommandName, Shell } from '../shared/words/commands.ts';
 import type { FollowOptions } from '../shared/reach/follow.ts';
 import type { Target } from '../shared/reach/targets.ts';
-import type { LinkError } from '../shared/reach/link.ts';
-import type { Sources } from '../shared/reach/names.ts';
 import type { CommandLine, Values } from './options.ts';
 import type { Outcome } from './send.ts';
 
@@ -56,29 +54,23 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
     return EXIT.DONE; // the input keeps it running
   }
   const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
-  const unreachable = new Set<string>();
-  const onUnreachable = ({ message }: LinkError): void => {
-    if (!unreachable.has(message)) warn(message);
-    unreachable.add(message);
-  };
-  const where = { ...values, onUnreachable };
-  if (name === 'top' || (name === 'list' && values.watch === true)) return showLive(name, words, where, requestMs);
+  if (name === 'top' || (name === 'list' && values.watch === true)) return showLive(name, words, values, requestMs);
   if (name === 'log') {
     const { json: isJson = false, follow: isFollowed = false } = values;
     return log(words, values, requestMs, { since, isJson, isFollowed, signal: endOfOutput() });
   }
-  const floor = (): number => unreachable.size > 0 ? EXIT.NO_ANSWER : EXIT.DONE;
   if (name === 'list') {
-    return Math.max(await list(await selectAll(name, words, where, requestMs), values.json === true), floor());
+    const exitCode = await list(await selectAll(name, words, values, requestMs), values.json === true);
+    return Math.max(exitCode, warnUnreachable());
   }
   const awaitsEnd = name === 'wait' && argument === 'offline'; // the system may have ended just now
-  const sources = awaitsEnd ? { ...where, absence: 'offline' as const } : where;
+  const sources = awaitsEnd ? { ...values, absence: 'offline' as const } : values;
   const hint = invocation !== null ? HINT : answering !== null ? ANSWER_HINT : '';
   const targets = await selectTargets(words, sources, requestMs, hint);
-  if (targets.length === 0) return floor() || EXIT.OFFLINE; // both have warned
+  if (targets.length === 0) return warnUnreachable() || EXIT.OFFLINE; // both have warned
   const end = endOfOutput();
   const hook = exec && new ChangeHook(exec.command, exec.words);
-  let exitCode = floor();
+  let exitCode = warnUnreachable();
   let hasOutput = false;
   const report = (target: Target, outcome: Outcome): void => {
     exitCode = Math.max(exitCode, outcome.exitCode);
@@ -155,13 +147,14 @@ function expireIn(timeoutMs: number): Pick<FollowOptions, 'expires' | 'timeoutMs
   return { expires: Math.min(seconds, MAX_EXPIRES_S), timeoutMs: (seconds + 1) * 1000 };
 }
 
+/** Warns about machines that cannot be reached, and returns the exit code. */
+function warnUnreachable(): number {
+  for (const message of unreachable.values()) warn(message);
+  return unreachable.size > 0 ? EXIT.NO_ANSWER : EXIT.DONE;
+}
+
 /** Shows a live table: `list --watch`, or `top` of the targets or, without any, of all systems in the folder. */
-async function showLive(
-  name: 'list' | 'top',
-  names: string[],
-  values: Values & Pick<Sources, 'onUnreachable'>,
-  timeoutMs: number,
-): Promise<number> {
+async function showLive(name: 'list' | 'top', names: string[], values: Values, timeoutMs: number): Promise<number> {
   const what = name === 'list' ? 'list --watch' : 'top';
   const isTerminal = process.stdout.isTTY && process.stdin.isTTY;
   if (!isTerminal || values.json === true) {
@@ -174,7 +167,7 @@ async function showLive(
     await selectAll(what, names, values, timeoutMs); // to reject targets and addresses, and to open the links
     await watchList(folders, timeoutMs, endOfOutput());
   } else if (isFolder && names.length === 0) {
-    await findIn(folders, (folder) => folder.systems({ timeoutMs }), values.onUnreachable); // may ask for a password
+    await findIn(folders, (folder) => folder.systems({ timeoutMs })); // may ask for a password
     await new Top().run([], folders, timeoutMs);
   } else {
     await new Top().run(await selectTargets(names, values, timeoutMs, ''), [], timeoutMs);

@@ -8,7 +8,7 @@ import {
 import { isQuestionId } from '../shared/words/asks.ts';
 import { isCondition, parseCondition } from '../shared/words/condition.ts';
 import { DIR_OPTION } from '../shared/reach/folder.ts';
-import { VIA_HELP, VIA_OPTION } from '../shared/reach/machines.ts';
+import { VIA_OPTION } from '../shared/reach/machines.ts';
 import {
   describeOptions, listOf, parseDuration, parseOptions, parsePast, parseText, UsageError,
 } from '../shared/line/options.ts';
@@ -77,7 +77,6 @@ Shows what running systems are doing or asking, sends them a command or an answe
 ${commandsFor('client').map(helpOf).join('\n')}
 
 ${TARGET_HELP}
-${VIA_HELP}
 Each line of output then begins with its target, and the exit code is the highest of all.
 
 The arguments of run and answer can also be one JSON object: '{"episodes":200}'.
@@ -237,9 +236,7 @@ function quote(text: string | undefined): string {
 /** Rejects options that the command would ignore. */
 function checkOptions({ name, options = [], lacks = [] }: Command, values: Values): void {
   for (const option of Object.keys(values)) {
-    if (option === 'via' && lacks.includes(option)) {
-      throw new UsageError(`--via and ${name} are mutually exclusive: run ssh gpu1 control-client ${name}`);
-    }
+    if (option === 'via') continue; // log() refuses CONTROL_VIA, too
     const rule = `${name} takes targets as words only; without any, it is about all systems`;
     if (lacks.includes(option)) throw new UsageError(`--${option} and ${name} are mutually exclusive: ${rule}`);
     const owners = ownersOf(option);

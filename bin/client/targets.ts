@@ -1,7 +1,7 @@
 // The systems to which control-client sends a command.
 
 import { ADDRESS_PARTS, createClient } from '../shared/reach/access.ts';
-import { findIn, folderOf, foldersOf } from '../shared/reach/machines.ts';
+import { findIn, folderOf, foldersOf, unreachable } from '../shared/reach/machines.ts';
 import { DEFAULT_TARGET, parseTargets, refuseAddress } from '../shared/reach/names.ts';
 import { UsageError, warn } from '../shared/line/options.ts';
 import { labelled, onlyTarget } from '../shared/reach/targets.ts';
@@ -21,12 +21,9 @@ export async function selectAll(owner: string, words: string[], values: Values, 
   }
   if (words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}': ${owner} takes no targets`);
   const folders = foldersOf(values);
-  let isMissing = false;
-  const found = await findIn(folders, (folder) => folder.systems({ timeoutMs }), (error) => {
-    isMissing = true;
-    values.onUnreachable?.(error);
-  });
-  if (found.length === 0 && !isMissing) warn(`no live system ${folders.map(({ place }) => place).join(' or ')}`);
+  const found = await findIn(folders, (folder) => folder.systems({ timeoutMs }));
+  const places = folders.map(({ place }) => place).join(' or ');
+  if (found.length === 0 && unreachable.size === 0) warn(`no live system ${places}`);
   return labelled(found);
 }
 

@@ -1,7 +1,8 @@
 // Runs the fenced blocks of the pages as printed: `node bin/dev/run.mjs pages`.
 //
 // Each page starts in an empty home folder, as ana@laptop on the machine gpu1 (10.0.0.1; gpu2 is 10.0.0.2), with a
-// network, processes and /run of its own. Its blocks run from top to bottom:
+// network, processes and /run of its own. `ssh` is a stand-in: programs that it starts on gpu1 or gpu2 have a session
+// folder of that machine, but the same ports and files. The blocks run from top to bottom:
 //
 //   console  A line `$ COMMAND` is typed into a terminal (bash, 120 columns); an incomplete command continues on the
 //            next line. The lines up to the next command are its output. Text after the prompts `… (…) > ` and
@@ -46,7 +47,21 @@ Exit codes: 0 all pass, 1 a block fails, 2 wrong usage.
 const SET_UP = `mount -t tmpfs tmpfs /run && mkdir -p /run/user/1000 ${TOOLS} ${HOME} && hostname gpu1 &&
   ip link set lo up && ip addr add 10.0.0.1 dev lo && ip addr add 10.0.0.2 dev lo &&
   printf '%s\\n' '127.0.0.1 localhost' '10.0.0.1 gpu1' '10.0.0.2 gpu2' > /run/hosts &&
+  { [ ! -d /tmp/control-$UID ] || mount -t tmpfs tmpfs /tmp/control-$UID; } &&
   mount --bind /run/hosts /etc/hosts && "$@"; exit $?`; // the shell stays, to reap processes
+/** Like sshd, it has a shell parse the words again. */
+const SSH = `#!/bin/sh
+[ "$1" != -- ] || shift
+host=$1
+shift
+if ! getent hosts "$host" > /dev/null; then
+  echo "ssh: Could not resolve hostname $host: Name or service not known" >&2
+  exit 255
+fi
+export XDG_RUNTIME_DIR="/run/user/1000/$host"
+mkdir -p "$XDG_RUNTIME_DIR"
+exec sh -c "$*"
+`;
 const SPACES = ['--net', '--uts', '--mount', '--pid', '--mount-proc', '--fork', '--kill-child'];
 const IMPORTS = "import { launch, SystemStatus, WebApiClient, WebApiServer } from './control.mts';\n";
 const TSC = '--ignoreConfig --noEmit --strict --target es2022 --lib es2022 --module nodenext --types node ' +
@@ -71,6 +86,7 @@ async function main(): Promise<number> {
     writeFileSync(`${TOOLS}/control-${name.replace('.js', '')}`, command, { mode: 0o755 });
   }
   symlinkSync(process.execPath, `${TOOLS}/node`);
+  writeFileSync(`${TOOLS}/ssh`, SSH, { mode: 0o755 });
   let failures = 0;
   for (const page of pages) failures += await runPage(page);
   console.log(failures === 0 ? 'all pass' : `${failures} fail`);

@@ -5,6 +5,7 @@ import { SystemStatus } from '../../control.ts';
 import { COMMAND, CONTROL_COMMANDS, RESERVED } from '../shared/words/accepts.ts';
 import { describeStatus, holdsOf, oldVersionIn } from '../shared/words/describe.ts';
 import { follow } from '../shared/reach/follow.ts';
+import { unreachable } from '../shared/reach/machines.ts';
 import { readHistory } from '../shared/reach/history.ts';
 import { withLimit } from '../shared/reach/limit.ts';
 import { parsePast, UsageError } from '../shared/line/options.ts';
@@ -161,7 +162,7 @@ export class Calls {
     const absence = (): string => {
       return found.length < all.length ? `no system has '${part}' in its name` : this.#systems.absence;
     };
-    const notes = [systems.length === 0 ? absence() : '', this.#systems.unreachable].filter((text) => text !== '');
+    const notes = [...systems.length === 0 ? [absence()] : [], ...unreachable.values()]; // there need not be a folder
     const note = notes.length > 0 ? cleanText(notes.join('; ')) : undefined;
     return { systems, omitted: found.length - asked.length || undefined, now: now(), note };
   }

@@ -2,7 +2,7 @@
 
 import { COMMAND, RESERVED } from '../shared/words/accepts.ts';
 import { DIR_OPTION } from '../shared/reach/folder.ts';
-import { VIA_HELP, VIA_OPTION } from '../shared/reach/machines.ts';
+import { VIA_OPTION } from '../shared/reach/machines.ts';
 import { describeOptions, parseOptions, UsageError } from '../shared/line/options.ts';
 import { TARGET_HELP, TARGETS_FILE_OPTION } from '../shared/reach/targets.ts';
 import type { Sources } from '../shared/reach/names.ts';
@@ -26,7 +26,6 @@ which the assistant starts. The assistant can list and inspect systems, wait for
 Everything else requires --allow. It sees the questions of programs, but never answers them.
 
 ${TARGET_HELP}
-${VIA_HELP}
 Without TARGET, control-mcp uses the address in the environment, or else all live systems in the folder, or else
 localhost:8391.
 

@@ -2,7 +2,7 @@
 
 import { DEFAULT_PORT } from '../../control.ts';
 import { createClient, hasEnvironmentAddress } from '../shared/reach/access.ts';
-import { findIn, foldersOf } from '../shared/reach/machines.ts';
+import { findIn, foldersOf, unreachable } from '../shared/reach/machines.ts';
 import { parseTargets } from '../shared/reach/names.ts';
 import { UsageError } from '../shared/line/options.ts';
 import { isAbsent } from '../shared/reach/replies.ts';
@@ -10,7 +10,6 @@ import { suggest } from '../shared/line/suggest.ts';
 import { onlyTarget } from '../shared/reach/targets.ts';
 import { cleanText } from './reported.ts';
 import type { Socket } from '../shared/reach/folder.ts';
-import type { LinkError } from '../shared/reach/link.ts';
 import type { Sources } from '../shared/reach/names.ts';
 import type { PrintableClient } from '../shared/reach/replies.ts';
 import type { Found } from '../shared/reach/targets.ts';
@@ -33,7 +32,6 @@ export class Directory {
   readonly #sources: Sources;
   readonly #known: Map<string, System> = new Map(); // by id, only those in a folder; the latest last
   #search: Promise<System[]> | undefined; // in progress
-  readonly #unreachable: Set<string> = new Set(); // which machines are, and why
 
   constructor(words: readonly string[], sources: Sources) {
     this.#words = words;
@@ -59,11 +57,6 @@ export class Directory {
     return `no live system ${places}${this.#hasDefault ? ` or at localhost:${DEFAULT_PORT}` : ''}`;
   }
 
-  /** Which machines cannot be reached; otherwise empty. */
-  get unreachable(): string {
-    return [...this.#unreachable].join('; ');
-  }
-
   get #hasDefault(): boolean {
     return this.#sources.dir === undefined && foldersOf(this.#sources)[0]?.machine.label === '';
   }
@@ -83,10 +76,8 @@ export class Directory {
   }
 
   async #searchAll(options?: Pick<Sources, 'absence'>): Promise<System[]> {
-    this.#unreachable.clear();
-    const onUnreachable = ({ message }: LinkError): void => void this.#unreachable.add(message);
-    const sources = { ...this.#sources, ...options, onUnreachable };
-    const targets = this.#isGiven ? await parseTargets(this.#words, sources) : await this.#unnamed(sources);
+    const sources = { ...this.#sources, ...options };
+    const targets = this.#isGiven ? await parseTargets(this.#words, sources) : await this.#unnamed();
     const systems = targets.map(({ title, client, socket }) => ({ id: cleanText(title), client, socket }));
     for (const system of systems) {
       this.#known.delete(system.id);
@@ -100,15 +91,12 @@ export class Directory {
    * Those of other machines. On this one: the one at the address in the environment, or else those in the folder, which
    * Windows lacks, or else the one at the default port.
    */
-  async #unnamed(sources: Sources): Promise<Found[]> {
-    const find = (): Promise<Found[]> => {
-      return findIn(foldersOf(sources), (folder) => folder.systems({ timeoutMs: TIMEOUT_MS }), sources.onUnreachable);
-    };
-    if (!this.#hasDefault) return find();
-    const atAddress = onlyTarget(createClient({}, { timeoutMs: TIMEOUT_MS }));
-    if (hasEnvironmentAddress() || process.platform === 'win32') return [atAddress];
-    const found = await find();
-    if (found.length > 0) return found;
+  async #unnamed(): Promise<Found[]> {
+    const reach = { timeoutMs: TIMEOUT_MS };
+    const atAddress = onlyTarget(createClient({}, reach));
+    if (this.#hasDefault && (hasEnvironmentAddress() || process.platform === 'win32')) return [atAddress];
+    const found = await findIn(foldersOf(this.#sources), (folder) => folder.systems(reach));
+    if (found.length > 0 || !this.#hasDefault) return found;
     return isAbsent(await createClient({}, { timeoutMs: PROBE_MS }).request('status')) ? [] : [atAddress];
   }
 
@@ -137,7 +125,7 @@ export class Directory {
     const shown = ids.slice(0, MAX_SHOWN).join(', ') + more;
     if (found !== undefined) throw new UsageError(`'${text}' is ambiguous: use one of ${shown}`);
     const hint = suggest(text, ids);
-    const why = this.unreachable && `; ${this.unreachable}`;
+    const why = [...unreachable.values()].map((message) => `; ${message}`).join('');
     throw new UsageError(`there is no system '${text}'${hint}; list_systems returns ${shown || 'none now'}${why}`);
   }
 }

@@ -49,7 +49,7 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
     const [, host = '', port] = /^([^/]*):(\d+)$/.exec(address) ?? [];
     try {
       if (port === undefined) checkPath(address);
-      else if (!/^(localhost|127\.[\d.]+|::1)$/i.test(host)) throw new Error(`'${host}' is not this machine`);
+      else if (!/^(localhost|127\.[\d.]+|::1)$/i.test(host)) throw new Error(`'${host}' is not localhost`);
       socket = port === undefined ? connect(address) : connect(Number(port), host);
     } catch (error) {
       return void send(stream, 'CLOSE', textOf(error as Error));
@@ -139,6 +139,7 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
       if (stream !== undefined && type !== undefined) onFrame(stream, type, Buffer.from(data, 'base64'));
     }
   }).on('end', () => process.exit()).on('error', () => process.exit(1));
+  (stdout as any)._handle?.setBlocking?.(false); // a pipe that nobody reads must not stop the clock
   stdout.on('error', () => process.exit(1)).setMaxListeners(0);
   setInterval(() => performance.now() - heardAt > 60_000 && process.exit(1), 1000); // not every command hangs up
   stdout.write(`\n${hello}\n`);

@@ -14,6 +14,7 @@ import { printable } from '../words/text.ts';
 import type { Stats } from 'node:fs';
 import type { Reach, ServerAccess } from './access.ts';
 import type { TextOption } from '../line/options.ts';
+import type { Link } from './link.ts';
 import type { Machine } from './replies.ts';
 import type { Found } from './targets.ts';
 
@@ -27,7 +28,7 @@ const IS_WINDOWS = process.platform === 'win32';
 
 /** Of a name in the path of a socket: see `socketName` in control.ts. */
 export const MAX_NAME_LENGTH = 32;
-const MAX_PATH_LENGTH = 94; // bytes; no server has a longer one
+export const MAX_PATH_LENGTH = 94; // bytes; no server has a longer one
 const YOUNG_MS = 60_000; // a server other than control.ts may not listen yet on a new socket
 
 /** The socket of a system in a folder: `NAME-PID.sock`, or `NAME.sock`. */
@@ -35,16 +36,26 @@ export class Socket {
   readonly path: string;
   readonly name: string;
   readonly pid: string | undefined;
+  readonly #link: Pick<Link, 'isOpen' | 'sockets'> | undefined;
 
-  constructor(path: string) {
-    this.path = path;
+  /** @param link To its machine, if that is another one. */
+  constructor(path: string, link?: Pick<Link, 'isOpen' | 'sockets'>) {
+    [this.path, this.#link] = [path, link];
     const [, name = '', pid] = /^(.+?)(?:-(\d+))?\.sock$/s.exec(basename(path)) ?? [];
     [this.name, this.pid] = [name, pid];
   }
 
-  /** False once the system has ended. */
+  /** Whether it may still exist. */
   get exists(): boolean {
-    return existsSync(this.path);
+    if (this.#link === undefined) return existsSync(this.path);
+    return !this.#link.isOpen || this.#link.sockets.includes(this.path);
+  }
+
+  /** Clients send nothing to a socket of another user. */
+  get isTrusted(): boolean {
+    if (this.#link !== undefined) return true; // it lists no others
+    const entry = entryAt(this.path);
+    return entry?.uid === 0 || (entry !== undefined && entry.uid === (process.geteuid?.() ?? entry.uid));
   }
 }
 
@@ -61,52 +72,44 @@ export abstract class Folder {
   }
 
   /**
-   * The sockets of live systems. A system that hangs, or cannot be reached now, counts as live: a request to it reports
-   * why.
+   * The sockets of live systems. One that hangs, or cannot be reached now, counts as live: a request reports why.
    *
    * @throws {UsageError} If the folder cannot be used.
    * @throws {LinkError} If the machine cannot be reached.
    */
   protected abstract live(mayBeMeant: (socket: Socket) => boolean): Promise<Socket[]>;
 
-  /** Whether clients send requests to a socket. */
-  protected abstract isTrusted(socket: Socket): boolean;
-
   /** The path of the socket of a system with this name, without its process id. */
   protected abstract pathOf(name: string): string;
 
-  /**
-   * Returns the live systems.
-   *
-   * @param known The keys of the clients to leave out.
-   */
+  /** Returns the live systems, except those of clients with known keys. */
   async systems(reach: Reach, known?: ReadonlySet<string>): Promise<Found[]> {
     const live = await this.live(({ path }) => known?.has(this.#nameOf(`unix:${path}`)) !== true);
-    return live.map((socket) => this.#systemAt(socket, reach));
+    return live.map((socket) => this.#systemOf(socket, reach));
   }
 
   /** Returns the live systems that may be meant: those of this user or root or, if there are none, of other users. */
   async find(mayBeMeant: (socket: Socket) => boolean, reach: Reach): Promise<Found[]> {
     const live = await this.live(mayBeMeant);
-    const trusted = live.filter((socket) => this.isTrusted(socket));
-    return (trusted.length > 0 ? trusted : live).map((socket) => this.#systemAt(socket, reach));
+    const trusted = live.filter(({ isTrusted }) => isTrusted);
+    return (trusted.length > 0 ? trusted : live).map((socket) => this.#systemOf(socket, reach));
   }
 
-  /** The system at an address of this machine. */
+  #systemOf(socket: Socket, reach: Reach): Found {
+    const title = printable(this.#nameOf(basename(socket.path, '.sock')));
+    return { ...this.at(`unix:${socket.path}`, { ...reach, title }), title, socket };
+  }
+
+  /** The system at an address of the machine. */
   at(address: string, reach: Reach): Found {
     const name = this.#nameOf(address);
     return { name, title: name, client: createTargetClient(address, { ...reach, machine: this.machine }) };
   }
 
-  /** A system that is offline, with a name that no live system has. */
-  absent(name: string, reach: Reach): Found {
-    const { client } = this.at(`unix:${this.pathOf(name)}`, reach);
-    return { name: this.#nameOf(name), title: this.#nameOf(name), client };
-  }
-
-  #systemAt(socket: Socket, reach: Reach): Found {
-    const title = printable(this.#nameOf(basename(socket.path, '.sock')));
-    return { ...this.at(`unix:${socket.path}`, { ...reach, title }), title, socket };
+  /** An offline system, with a name that no live one has. */
+  absent(text: string, reach: Reach): Found {
+    const name = this.#nameOf(text);
+    return { ...this.at(`unix:${this.pathOf(text)}`, reach), name, title: name };
   }
 
   #nameOf(target: string): string {
@@ -138,10 +141,6 @@ export class LocalFolder extends Folder {
   protected async live(mayBeMeant: (socket: Socket) => boolean): Promise<Socket[]> {
     if (this.fault !== '') throw new UsageError(this.fault);
     return liveOf(socketsIn(this.#path).filter(mayBeMeant));
-  }
-
-  protected isTrusted({ path }: Socket): boolean {
-    return isTrusted(entryAt(path));
   }
 
   protected pathOf(name: string): string {
@@ -221,11 +220,6 @@ export async function choosePlace(
 function sessionFolder(): string {
   const session = process.env['XDG_RUNTIME_DIR'] || undefined;
   return session === undefined ? `/tmp/control-${process.geteuid?.()}` : resolve(session, 'control');
-}
-
-/** Clients send nothing to a socket of another user. */
-function isTrusted(entry: Stats | undefined): boolean {
-  return entry?.uid === 0 || entry !== undefined && (process.geteuid === undefined || entry.uid === process.geteuid());
 }
 
 /** Returns the sockets in a folder, live or dead; none if there is no folder. */

@@ -15,12 +15,6 @@ export const VIA_OPTION: ListOption = {
     "'docker exec -i web'; may be repeated (default: CONTROL_VIA, such as 'gpu1, gpu2')",
 };
 
-/** For the help of each tool that takes the option. */
-export const VIA_HELP: string = `
-With --via, these are on another machine, whose LABEL (by default the host) precedes them: gpu1/train, gpu1/:8391, or
-gpu1/ for all its systems. A name without LABEL means all machines.
-`.trim();
-
 /** Which systems are meant by names: those of machines, in a folder. */
 export interface Where {
   via?: readonly string[] | undefined;
@@ -99,35 +93,24 @@ export function folderOf(address: string, [folder, ...others]: readonly Folder[]
   throw new UsageError(`'${address}' may be of several machines: write LABEL/TARGET${hint}`);
 }
 
-/**
- * Returns what is found on all machines.
- *
- * @param onUnreachable Called for each machine that cannot be reached; without it, that is an error.
- */
-export async function findIn(
-  folders: readonly Folder[],
-  find: (folder: Folder) => Promise<Found[]>,
-  onUnreachable?: (error: LinkError) => void,
-): Promise<Found[]> {
-  const all = await Promise.all(folders.map((folder) => find(folder).catch((error: unknown) => {
-    if (!(error instanceof LinkError) || onUnreachable === undefined) throw error;
-    onUnreachable(error);
-    return [];
-  })));
+/** Why machines could not be reached at the latest search, by label. */
+export const unreachable: Map<string, string> = new Map();
+
+/** Returns what is found on all machines that can be reached. */
+export async function findIn(folders: readonly Folder[], find: (folder: Folder) => Promise<Found[]>): Promise<Found[]> {
+  const all = await Promise.all(folders.map(async (folder) => {
+    const { label } = folder.machine;
+    try {
+      const found = await find(folder);
+      unreachable.delete(label);
+      return found;
+    } catch (error) {
+      if (!(error instanceof LinkError)) throw error;
+      unreachable.set(label, error.message);
+      return [];
+    }
+  }));
   return all.flat();
-}
-
-class FarSocket extends Socket {
-  readonly #link: Link;
-
-  constructor(path: string, link: Link) {
-    super(path);
-    this.#link = link;
-  }
-
-  override get exists(): boolean {
-    return !this.#link.isOpen || this.#link.sockets.includes(this.path);
-  }
 }
 
 /** A folder, or those of the user's session, on another machine. */
@@ -141,12 +124,7 @@ class FarFolder extends Folder {
 
   protected async live(mayBeMeant: (socket: Socket) => boolean): Promise<Socket[]> {
     await this.machine.open();
-    return this.machine.sockets.map((path) => new FarSocket(path, this.machine)).filter(mayBeMeant);
-  }
-
-  /** The far end lists no others. */
-  protected isTrusted(): boolean {
-    return true;
+    return this.machine.sockets.map((path) => new Socket(path, this.machine)).filter(mayBeMeant);
   }
 
   protected pathOf(name: string): string {

@@ -7,7 +7,7 @@ import { DEFAULT_HOST, DEFAULT_PORT } from '../../../control.ts';
 import { ADDRESS_PARTS, createClient, readTrusted } from './access.ts';
 import { splitDetail } from '../words/describe.ts';
 import { MAX_NAME_LENGTH, nameInPath } from './folder.ts';
-import { findIn, folderOf, foldersFor, foldersOf } from './machines.ts';
+import { findIn, folderOf, foldersFor, foldersOf, unreachable } from './machines.ts';
 import { listOf, UsageError } from '../line/options.ts';
 import { isAbsent } from './replies.ts';
 import { suggest } from '../line/suggest.ts';
@@ -15,7 +15,6 @@ import { inParallel, labelled } from './targets.ts';
 import { excerptOf } from '../words/text.ts';
 import type { Address, Reach } from './access.ts';
 import type { Folder, Socket } from './folder.ts';
-import type { LinkError } from './link.ts';
 import type { Where } from './machines.ts';
 import type { PrintableClient } from './replies.ts';
 import type { Found, Target } from './targets.ts';
@@ -38,8 +37,6 @@ export interface Sources extends Where {
   hint?: string;
   /** Ends the error about an address without a label. */
   allHint?: string;
-  /** Called for each machine that cannot be reached; without it, that is an error. */
-  onUnreachable?: (error: LinkError) => void;
 }
 
 const MAX_SHOWN = 5; // names in an error
@@ -84,6 +81,8 @@ export async function selectClient(
   refuseAddress(values);
   const { via, dir } = values;
   const [target, ...others] = await parseTargets([word], { via, dir });
+  const [reason] = unreachable.values();
+  if (reason !== undefined) throw new Error(reason);
   if (target !== undefined && others.length === 0) return target.client;
   const titles = [target, ...others].map((one) => one?.title);
   throw new UsageError(`TARGET must be one system, got '${word}', which matches ${titles.join(' and ')}`);
@@ -123,22 +122,16 @@ async function readLines(file: string): Promise<Word[]> {
  */
 async function find(word: Word, all: readonly Folder[], sources: Sources): Promise<Found[]> {
   const { tokenFile, where = '' } = word;
-  const { timeoutMs, absence, hint = '', allHint, onUnreachable } = sources;
+  const { timeoutMs, absence, hint = '', allHint } = sources;
   try {
     const [text, folders] = foldersFor(word.text, all);
     const isAnywhere = folders.length > 1; // there, a machine could get the token of another one
     const reach = { timeoutMs, tokenFile: tokenFile ?? (isAnywhere ? null : undefined) };
-    let isMissing = false;
-    const search = (searched: (folder: Folder) => Promise<Found[]>): Promise<Found[]> => {
-      return findIn(folders, searched, onUnreachable && ((error) => {
-        isMissing = true;
-        onUnreachable(error);
-      }));
-    };
-    if (text === '') return await search((folder) => folder.systems(reach));
+    if (text === '') return await findIn(folders, (folder) => folder.systems(reach));
     const isName = !/[:/]/.test(text) && isIP(text) === 0;
-    const found = isName ? await search(async (folder) => folder.fault === '' ? findNamed(text, folder, reach) : []) : [];
-    if (found.length > 0 || isMissing) return found;
+    const usable = isName ? folders.filter(({ fault }) => fault === '') : [];
+    const found = await findIn(usable, (folder) => findNamed(text, folder, reach));
+    if (found.length > 0 || usable.some(({ machine }) => unreachable.has(machine.label))) return found;
     if (!isName || text.toLowerCase() === DEFAULT_HOST) return [folderOf(text, folders, allHint).at(text, reach)];
     if (absence === 'none') return [];
     if (absence === 'offline') return folders.map((folder) => folder.absent(text, reach));
@@ -230,10 +223,10 @@ function namesOf(targets: readonly Found[]): string[] {
 export async function completeName(current: string, where: Where): Promise<string[]> {
   const all = foldersOf(where);
   const labels = all.flatMap(({ machine: { label } }) => label === '' ? [] : [`${label}/`]);
-  const found = labels.filter((label) => label.startsWith(current));
+  const found = labels.filter((label) => label.startsWith(current) && label !== current);
   if (found.length > 0) return found;
   const [text, folders] = foldersFor(current, all);
-  const targets = await findIn(folders, (folder) => folder.systems({}), () => {});
+  const targets = await findIn(folders, (folder) => folder.systems({}));
   const words = [namesOf(targets), targets.map(({ title }) => title.replace(/^.*\//, ''))];
   const start = current.slice(0, current.length - text.length);
   const offers = words.map((some) => some.filter((word) => word.startsWith(text) && /^\w[\w.-]*$/.test(word)));

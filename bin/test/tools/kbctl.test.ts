@@ -120,7 +120,7 @@ describe('control-kbctl', { ...LIMIT, skip: lacks('Unix'), concurrency: 4 }, () 
     assert.match(stdout, /^Usage: control-kbctl /);
     const options = [...stdout.matchAll(/^  (?:-h, )?--(\S+)/gm)].map(([, option]) => option);
     const keys = ['pause-key', 'resume-key', 'quit-key'];
-    assert.deepEqual(options, ['host', 'port', 'socket', 'dir', ...keys, 'backend', 'help', 'version']);
+    assert.deepEqual(options, ['host', 'port', 'socket', 'dir', 'via', ...keys, 'backend', 'help', 'version']);
     assert.match(stdout, /\bCONTROL_TOKEN\b[^]*^Exit codes: 0 .*; 1 .*; 2 /m);
     assert.ok(!stdout.includes(TOKEN));
     const line = "--pause-key must be a key combination such as alt+shift+p, got 'alt+p q': unknown key p q";

@@ -9,6 +9,7 @@ import { LIVE, steadyNow } from '../../../board/series.ts';
 import { BoardSystem } from '../../../board/system.ts';
 import { startProgram, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { THIS_MACHINE } from '../../../shared/reach/replies.ts';
 import type { RequestOptions } from '../../../../control.ts';
 import type { Period } from '../../../board/series.ts';
 import type { News } from '../../../board/systems.ts';
@@ -181,7 +182,7 @@ export function createSystem(
   period: Period = LIVE,
 ): BoardSystem {
   const request = (endpoint: string, options: RequestOptions = {}): unknown => reply(options, endpoint);
-  const client = { target: 'box:1', shorten: String, request } as unknown as Target['client'];
+  const client = { target: 'box:1', machine: THIS_MACHINE, shorten: String, request } as unknown as Target['client'];
   let version = 1;
   const nextVersion = (): number => (version = Math.max(version + 1, steadyNow()));
   const target = { name: 'box', title: 'box', label: '', client };
