@@ -224,7 +224,7 @@ export function reaches(command: string, socket: string, limitMs: number = 5000)
 export function failsWith(command: string, reason: string): Step {
   return {
     name: `wrong: ${command.replaceAll(/"?\$(PWD\/|\(cat )([\w.-]+)\)?"?/g, '$2')}`,
-    do: `timeout 60 control-client list --via "far=${command}" 2>&1 || echo $?`,
+    do: `ready; timeout 60 control-client list --via "far=${command}" 2>&1 || echo $?`,
     expect: async (_, act) => {
       const output = await act();
       if (!output.startsWith(`control-client: far: ${reason}`) || !/^[^\n]+\n5$/.test(output)) throw new Error(output);

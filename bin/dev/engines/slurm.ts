@@ -88,7 +88,7 @@ END`,
     failsWith('srun --jobid=4711 --overlap', 'srun ended with exit code 1: srun: '),
     {
       name: 'a line passes srun, a part of one waits', // so frames are lines
-      do: `srun --jobid="$(cat job)" --overlap sh -c 'echo line; printf part; sleep 4; echo' |
+      do: `ready; srun --jobid="$(cat job)" --overlap sh -c 'echo line; printf part; sleep 4; echo' |
         { read -r line; echo "$line"; read -r -t 2 -N 4 part && echo passed || echo waits; cat; }`,
       expect: prints(/^line, waits, part$/),
     },
