@@ -20,7 +20,7 @@ const ALL = Object.keys(ENGINES);
 const HELP = `
 Usage: npm run engines -- [ENGINE ...]
 
-Starts each engine, runs its recipe and shows what works. Needs Linux and root. Takes five minutes. The engines and
+Starts each engine, runs its recipe and shows what works. Needs Linux and root. Takes ten minutes. The engines and
 their Debian packages:
 
 ${Object.entries(ENGINES).map(([name, { packages }]) => `  ${name.padEnd(12)} ${packages}`).join('\n')}

@@ -1,8 +1,8 @@
 // A Docker daemon that leaves the network of this machine as it is.
 
 import {
-  commandsOf, continues, isConfined, obeys, pausesAll, pauseStep, prints, readRecipe, ROOT_PATH, saves,
-  staysPaused, TASKS,
+  commandsOf, continues, failsWith, isConfined, obeys, pausesAll, pauseStep, prints, reaches, readRecipe, ROOT_PATH,
+  saves, staysPaused, TASKS,
 } from './engine.ts';
 import type { Engine } from './engine.ts';
 
@@ -24,6 +24,7 @@ export const docker: Engine = {
   functions: `
     export DOCKER_HOST=unix://$PWD/docker.sock DOCKER_CONFIG=$PWD/config
     client() { docker exec trainer control-client "$@"; }
+    far() { docker top trainer -o pid,args | grep 'node --import data:' || true; }
     clear() { docker ps --all --quiet | xargs --no-run-if-empty docker rm --force --volumes; }
     begin() { # [OPTION…] of docker run
       clear
@@ -45,6 +46,11 @@ export const docker: Engine = {
   steps: [
     { name: 'pause, save-state, resume', expect: obeys() },
     pauseStep(pause),
+    { name: '--via docker exec -i', expect: reaches('docker exec -i trainer', '/run/control/trainer.sock') },
+    failsWith('docker exec trainer', 'docker ended with exit code 0; it must pass standard input on'),
+    failsWith('docker exec -it trainer', 'docker ended with exit code 1: there is a terminal in between: remove'),
+    failsWith('docker exec -i -e PATH=/ trainer', 'docker ended with exit code 12'),
+    failsWith('docker exec -i missing', 'docker ended with exit code 1: Error response from daemon: No such container'),
     { name: 'docker stop', do: 'docker stop trainer', expect: saves() },
     { name: 'docker restart while paused', do: 'docker restart trainer', expect: staysPaused() },
     {

@@ -186,6 +186,53 @@ export function obeys(client: string = 'client'): Expectation {
   };
 }
 
+/**
+ * Tools reach the trainer with `--via`, and leave no process over there. The engine has a function `far`, which prints
+ * the processes there that run the far end.
+ *
+ * @param command What runs a command over there.
+ * @param socket Of the trainer, over there.
+ * @param limitMs For the end of the far end, once the tool has ended.
+ */
+export function reaches(command: string, socket: string, limitMs: number = 5000): Expectation {
+  const over = `
+    socket="${socket}"
+    target=far/$(basename "$socket" .sock)
+    there=(--via "far=${command}" --dir "$(dirname "$socket")")
+    over() { timeout 60 control-client "$@" "\${there[@]}"; }`;
+  return async (trainer) => {
+    const { shell } = trainer;
+    await untilStarted(trainer);
+    const output = await shell(`${over}
+      over list | grep --only-matching --fixed-strings "far/unix:$socket" >/dev/null
+      over pause "$target" --wait; over status "$target"; over resume "$target" --mine --wait; over status "$target"`);
+    const seen = output.split('\n').map((line) => line.split(/ +/).at(-1)).join(', ');
+    if (seen !== 'paused, paused, active, active') throw new Error(output);
+    const gone = async (): Promise<true | undefined> => await shell('far') === '' || undefined;
+    await until('the far end ends', gone, limitMs);
+    await shell(`${over}
+      control-client watch "$target" "\${there[@]}" >/dev/null &
+      until far | grep --quiet .; do sleep 0.1; done
+      kill $!; wait $! || true`);
+    const beganMs = Date.now();
+    await until('the far end ends', gone, limitMs);
+    return `${seen}, gone after ${seconds(Date.now() - beganMs)}`;
+  };
+}
+
+/** What a user gets who runs a command over there in a wrong way: one line, and the exit code of no answer. */
+export function failsWith(command: string, reason: string): Step {
+  return {
+    name: `wrong: ${command.replaceAll(/"?\$(PWD\/|\(cat )([\w.-]+)\)?"?/g, '$2')}`,
+    do: `ready; timeout 60 control-client list --via "far=${command}" 2>&1 || echo $?`,
+    expect: async (_, act) => {
+      const output = await act();
+      if (!output.startsWith(`control-client: far: ${reason}`) || !/^[^\n]+\n5$/.test(output)) throw new Error(output);
+      return output.slice('control-client: far: '.length, -2);
+    },
+  };
+}
+
 /** `do` ends the trainer, which saves before. @param pattern What `do` prints. */
 export function saves(pattern: RegExp = /^/): Expectation {
   return async (trainer, act) => {

@@ -1,6 +1,8 @@
 // podman, which runs the pod of trainer.yaml. It ignores preStop, the grace period and runAsNonRoot.
 
-import { commandsOf, continues, isConfined, obeys, prints, readRecipe, saves, savesAndContinues } from './engine.ts';
+import {
+  commandsOf, continues, failsWith, isConfined, obeys, prints, reaches, readRecipe, saves, savesAndContinues,
+} from './engine.ts';
 import { importBaseImage } from './docker.ts';
 import type { Engine } from './engine.ts';
 
@@ -11,21 +13,43 @@ const pod = `apiVersion: v1\nkind: Pod\nmetadata: { name: trainer }\n${template.
 const [, preStop = ''] = /preStop: \{ exec: \{ command: \[(.*?)\]/.exec(recipe) ?? [];
 const STOP = "podman pod stop trainer; podman inspect --format 'exit code {{.State.ExitCode}}' trainer-trainer";
 
+// kubectl exec -i POD -- COMMAND, as the kubelet runs it: the end of kubectl is not passed on, so the command keeps its
+// input, and a connection without a byte for some time is cut.
+const KUBECTL = `#!/bin/bash
+pod=$3
+shift 4
+pipes=$(mktemp --directory pipes-XXXXXX)
+mkfifo "$pipes/in" "$pipes/out"
+setsid podman exec -i "$pod-$pod" "$@" <>"$pipes/in" 1<>"$pipes/out" 2>/dev/null &
+exec 3<&0
+relay() { while IFS= read -r -t 15 line; do printf '%s\\n' "$line"; done; kill $$; }
+relay <&3 >"$pipes/in" &
+exec <&- 3<&-
+trap 'kill $!; exit' TERM # not the command
+relay <"$pipes/out"
+`;
+
 export const podman: Engine = {
   packages: 'podman runc catatonit mmdebstrap',
   programs: ['podman', 'runc', 'catatonit', 'mmdebstrap'],
   needsRoot: true,
   functions: `
-    export HOME=$PWD CONTAINERS_CONF=$PWD/containers.conf
-    podman() {
-      command podman --root "$PWD/root" --runroot "$PWD/runroot" --tmpdir "$PWD/tmp" --volumepath "$PWD/volumes" "$@"
-    }
+    export HOME=$PWD CONTAINERS_CONF=$PWD/containers.conf PATH=$PWD/bin:$PATH
+    far() { podman top trainer-trainer args | grep 'node --import data:' || true; }
     client() { podman exec trainer-trainer control-client "$@"; }
     play() { podman play kube --network none pod.yaml; }
     begin() { podman pod rm --force --all; podman volume rm --force states; play; }`,
   // The default limits of podman may exceed those of this machine.
   prepare: `
-    mkdir -p .config/containers trainer
+    mkdir -p .config/containers trainer bin
+    podman=$(type -P podman)
+    cat >bin/podman <<END
+#!/bin/sh
+exec $podman --root $PWD/root --runroot $PWD/runroot --tmpdir $PWD/tmp --volumepath $PWD/volumes "\\$@"
+END
+    cat >bin/kubectl <<'END'
+${KUBECTL}END
+    chmod +x bin/*
     echo '{ "default": [{ "type": "insecureAcceptAnything" }] }' >.config/containers/policy.json
     cat >containers.conf <<'END'
 [containers]
@@ -45,6 +69,18 @@ ${pod}END
   states: 'volumes/states/_data',
   steps: [
     { name: 'pause, save-state, resume', expect: obeys() },
+    {
+      name: '--via podman exec -i',
+      expect: reaches('podman exec -i trainer-trainer', '/run/control/trainer.sock'),
+    },
+    {
+      name: '--via kubectl exec -i, with a stand-in for kubectl',
+      expect: reaches('kubectl exec -i trainer --', '/run/control/trainer.sock', 65_000),
+    },
+    failsWith('podman exec trainer-trainer', 'podman ended with exit code 0; it must pass standard input on'),
+    failsWith('podman exec -it trainer-trainer', 'there is a terminal in between: remove the option -t'),
+    failsWith('podman exec -i --env PATH=/ trainer-trainer', 'podman ended with exit code 127: Error: runc: '),
+    failsWith('podman exec -i missing', 'podman ended with exit code 125: Error: no container with name or ID'),
     { name: 'the end of a pod', do: STOP, expect: saves(/exit code 143/) },
     {
       name: 'preStop, by hand',

@@ -1,7 +1,8 @@
 // Slurm, with this machine as its only node.
 
 import {
-  commandsOf, continues, obeys, pausesAll, pauseStep, saves, savesAndContinues, staysPaused, TASKS,
+  commandsOf, continues, failsWith, obeys, pausesAll, pauseStep, prints, reaches, saves, savesAndContinues,
+  staysPaused, TASKS,
 } from './engine.ts';
 import type { Engine } from './engine.ts';
 
@@ -20,6 +21,7 @@ export const slurm: Engine = {
       sbatch --parsable "$@" trainer.sbatch >job
     }
     client() { control-client --socket "trainer-$(cat job)/0.sock" "$@"; }
+    far() { squeue --steps --noheader --format=%i | grep --invert-match batch || true; }
     ended() { # waits until the job has ended or is back on the queue
       local state=RUNNING
       while [[ $state =~ RUNNING|SIGNALING|COMPLETING ]]; do
@@ -77,6 +79,19 @@ END`,
   steps: [
     { name: 'pause, save-state, resume by srun', expect: obeys(`${CLIENT} --socket "$PWD/trainer-$(cat job)/0.sock"`) },
     pauseStep(pause?.replaceAll('/tmp', '$PWD').replaceAll('ID', '$(cat job)')),
+    {
+      name: '--via srun',
+      expect: reaches('srun --jobid=$(cat job) --overlap -n1', '$PWD/trainer-$(cat job)/0.sock'),
+    },
+    failsWith('srun --jobid=$(cat job) --overlap --input=none', 'srun ended with exit code 0; it must pass'),
+    failsWith('srun --jobid=$(cat job) --overlap -n2', 'srun ended with exit code 1: srun: error: '),
+    failsWith('srun --jobid=4711 --overlap', 'srun ended with exit code 1: srun: '),
+    {
+      name: 'a line passes srun, a part of one waits', // so frames are lines
+      do: `ready; srun --jobid="$(cat job)" --overlap sh -c 'echo line; printf part; sleep 4; echo' |
+        { read -r line; echo "$line"; read -r -t 2 -N 4 part && echo passed || echo waits; cat; }`,
+      expect: prints(/^line, waits, part$/),
+    },
     { name: 'scancel', do: 'scancel "$(cat job)"; ended', expect: saves(/CANCELLED/) },
     {
       name: 'end of --time: USR1',
