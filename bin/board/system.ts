@@ -5,7 +5,7 @@ import { BY } from '../shared/reach/access.ts';
 import { isCrash, savedBy } from '../shared/reach/end.ts';
 import { describeDone, follow } from '../shared/reach/follow.ts';
 import { hasLog, readHistory } from '../shared/reach/history.ts';
-import { isAbsent, NO_ANSWER } from '../shared/reach/replies.ts';
+import { isAbsent, LINK_ENDED, NO_ANSWER } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
 import { CONTROL_COMMANDS } from '../shared/words/accepts.ts';
 import { commandsOf, hasEnded, progressOf } from '../shared/words/describe.ts';
@@ -301,7 +301,7 @@ export class BoardSystem {
       const isLost = this.isOffline && !hasEnded(entry);
       return { ...readCommand(entry, info), ...(isLost && { state: 'outcome unknown' }) };
     });
-    const isUnlinked = reply?.ok === false && reply.code === 'ENOLINK'; // its machine cannot be reached
+    const isUnlinked = reply?.ok === false && reply.code === LINK_ENDED; // its machine cannot be reached
     const isAnswered = reply?.ok === true || reply?.phase === 'answered';
     return {
       target: excerpt(this.target.name ?? system.client.target),

@@ -91,7 +91,8 @@ Exit codes:
   2  usage error, or arguments that the system does not take
   3  offline: no control server responds at that address
   4  wait, --wait: not reached or not done in time, or no longer possible
-  5  no answer: the system does not respond; the command may still take effect, unless the error says 'not sent'
+  5  no answer: the system does not respond, or its machine cannot be reached; the command may still take effect,
+     unless the error says 'not sent' or names the machine alone
 `;
 
 /** What follows `control-client` in the example of a command's help. */

@@ -3,7 +3,7 @@
 import { ADDRESS_PARTS, createClient } from '../shared/reach/access.ts';
 import { findIn, folderOf, foldersOf, unreachable } from '../shared/reach/machines.ts';
 import { DEFAULT_TARGET, parseTargets, refuseAddress } from '../shared/reach/names.ts';
-import { UsageError, warn } from '../shared/line/options.ts';
+import { listOf, UsageError, warn } from '../shared/line/options.ts';
 import { labelled, onlyTarget } from '../shared/reach/targets.ts';
 import type { Address } from '../shared/reach/access.ts';
 import type { Sources } from '../shared/reach/names.ts';
@@ -22,7 +22,7 @@ export async function selectAll(owner: string, words: string[], values: Values, 
   if (words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}': ${owner} takes no targets`);
   const folders = foldersOf(values);
   const found = await findIn(folders, (folder) => folder.systems({ timeoutMs }));
-  const places = folders.map(({ place }) => place).join(' or ');
+  const places = listOf(folders.map(({ place }) => place));
   if (found.length === 0 && unreachable.size === 0) warn(`no live system ${places}`);
   return labelled(found);
 }

@@ -2,13 +2,14 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { SystemStatus } from '../../control.ts';
 import { paintStatus } from '../shared/line/color.ts';
 import { describeQuestion, questionsIn } from '../shared/words/asks.ts';
 import { ASK, wordOf } from '../shared/words/commands.ts';
 import { describeCause, describeCommand, describeEnd } from '../shared/words/describe.ts';
 import { localTime } from '../shared/words/time.ts';
 import { warn } from '../shared/line/options.ts';
-import { isDenied } from '../shared/reach/replies.ts';
+import { isDenied, LINK_ENDED } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
 import { excerptOf, printable, printableJson } from '../shared/words/text.ts';
 import type { FailedReply, PrintableClient } from '../shared/reach/replies.ts';
@@ -40,6 +41,7 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
   };
   const system = new FollowedSystem(client);
   let known: ReadonlySet<string> = new Set(); // the ids of the open questions
+  let last = ''; // status other than that the machine could not be reached
   for await (const { reply, before, completed } of system.follow(signal)) {
     if (isDenied(reply)) return reply;
     const { status, end } = system;
@@ -51,7 +53,9 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
       const why = how === undefined ? '' : `: ${how}`;
       print(`${paintStatus(status, status)}${describeCause(body)}${why}`, { status, by, reason, error });
       const shown = { reason: how ?? excerptOf(reason), target: printable(target ?? client.target), question: '' };
-      if (before !== '') hook?.report(client, { status, before, ...shown });
+      const wasOffline = last === status && status === SystemStatus.OFFLINE.statusName; // until the link ended
+      if (before !== '' && !wasOffline) hook?.report(client, { status, before, ...shown });
+      if (reply.ok || reply.code !== LINK_ENDED) last = status;
     }
     for (const entry of completed) print(describeCommand(entry), entry);
     const questions = system.isCurrent ? questionsIn(system.info) : [];

@@ -8,6 +8,7 @@ import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { farCommand, FRAME, HELLO, MAX_FRAME_LENGTH } from './far.ts';
 import { MAX_PATH_LENGTH } from './folder.ts';
+import { LINK_ENDED } from './replies.ts';
 import { warn } from '../line/options.ts';
 import { excerpt } from '../words/text.ts';
 import type { ChildProcessByStdio } from 'node:child_process';
@@ -175,6 +176,14 @@ interface Session {
   ended: Promise<string>;
 }
 
+interface Connection {
+  duplex: Duplex;
+  /** Undefined once it is confirmed. */
+  confirm: (() => void) | undefined;
+  /** Opens it as soon as there is a link. */
+  open(): void;
+}
+
 let onTerminal: Promise<unknown> | null = process.stderr.isTTY ? Promise.resolve() : null; // one attempt at a time
 
 /** From now on, the terminal is the tool's. Resolves when no command asks a person any more. */
@@ -191,7 +200,7 @@ export class Link implements Machine {
   sockets: readonly string[] = [];
   readonly #command: readonly string[];
   readonly #folder: string;
-  readonly #connections: Map<string, { duplex: Duplex; confirm: () => void }> = new Map(); // by the id of the stream
+  readonly #connections: Map<string, Connection> = new Map(); // by the id of the stream
   #opening: Promise<unknown> | undefined;
   #far: FarEnd | undefined; // while it is open
   #lastId = 0;
@@ -269,7 +278,10 @@ export class Link implements Machine {
     if (which === 'later') limit.unref();
     const ended = far.ended.then((reason) => {
       this.#far = undefined;
-      for (const { duplex } of this.#connections.values()) duplex.destroy(createFailure(reason));
+      for (const { duplex, confirm, open } of this.#connections.values()) {
+        if (confirm === undefined) duplex.destroy(createFailure(reason));
+        else setImmediate(open); // over the next link: nothing was sent
+      }
       return reason;
     });
     const reason = await Promise.race([isReady, ended]);
@@ -283,6 +295,10 @@ export class Link implements Machine {
     const id = `${this.#lastId += 1}`;
     let confirm!: () => void;
     const confirmed = new Promise<void>((resolve) => (confirm = resolve));
+    const open = (): void => void this.open().then(
+      () => this.#send(id, 'OPEN', address),
+      ({ reason }: LinkError) => duplex.destroy(createFailure(reason)),
+    );
     const duplex = new Duplex({
       read() {},
       write: (chunk: Buffer, _, callback) => void confirmed.then(() => callback(this.#send(id, 'DATA', chunk))),
@@ -293,11 +309,8 @@ export class Link implements Machine {
         callback(error);
       },
     });
-    this.#connections.set(id, { duplex, confirm });
-    this.open().then(
-      () => this.#send(id, 'OPEN', address),
-      ({ reason }: LinkError) => duplex.destroy(createFailure(reason)),
-    );
+    this.#connections.set(id, { duplex, confirm, open });
+    open();
     return duplex.on('error', () => {}); // an HTTP client stops listening after a response
   }
 
@@ -308,11 +321,19 @@ export class Link implements Machine {
   }
 
   #onFrame(id: string, type: string, data: Buffer): void {
-    const { duplex, confirm } = this.#connections.get(id) ?? {};
-    if (type === 'OPEN') confirm?.();
-    else if (type === 'DATA') duplex?.push(data);
-    else if (type === 'CLOSE' && data.length > 0) duplex?.destroy(refusalIn(data));
-    else if (type === 'CLOSE' || type === 'END') duplex?.push(null);
+    const connection = this.#connections.get(id);
+    if (connection === undefined) return; // it is closed
+    const { duplex, confirm } = connection;
+    if (type === 'OPEN') {
+      confirm?.();
+      connection.confirm = undefined;
+    } else if (type === 'DATA') {
+      duplex.push(data);
+    } else if (type === 'CLOSE' && data.length > 0) {
+      duplex.destroy(refusalIn(data));
+    } else if (type === 'CLOSE' || type === 'END') {
+      duplex.push(null);
+    }
   }
 }
 
@@ -322,7 +343,7 @@ function isPath(text: string): boolean {
 }
 
 /** @param code By default, none of those that tell whether a system is absent. */
-function createFailure(message: string, code: string = 'ENOLINK'): Error {
+function createFailure(message: string, code: string = LINK_ENDED): Error {
   return Object.assign(new Error(message), { code });
 }
 

@@ -214,7 +214,7 @@ async function describeNames(text: string, folders: readonly Folder[]): Promise<
   if (folder !== undefined && folder.fault !== '') return `: ${folder.fault}`;
   const names = namesOf(await findIn(folders, (one) => one.systems({})));
   const all = names.length === 0 || names.length > MAX_SHOWN ? '' : `, only ${names.join(', ')}`;
-  return ` ${folders.map(({ place }) => place).join(' or ')}${suggest(text, names) || all}`;
+  return ` ${listOf(folders.map(({ place }) => place))}${suggest(text, names) || all}`;
 }
 
 function namesOf(targets: readonly Found[]): string[] {

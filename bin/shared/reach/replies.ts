@@ -21,6 +21,9 @@ const HINTS: ReadonlyMap<string | undefined, string> = new Map([
   ['EACCES', 'nothing was sent'],
 ]);
 
+/** The code of the error when the machine of a system cannot be reached. */
+export const LINK_ENDED = 'ENOLINK';
+
 /** Errors of connect() where nothing listens. */
 const ABSENT_CODES: ReadonlySet<string | undefined> = new Set(['ECONNREFUSED', 'ENOENT']);
 

@@ -280,20 +280,6 @@ describe('control-board --via', SUITE, () => {
     assert.ok(!seen.has('offline'), [...seen].join());
   });
 
-  it('shows a machine instead of its targets until it can be reached, and those that are not running', async (t) => {
-    const { a, vias } = await openPair(t);
-    await a.serve('eval-6');
-    a.leave();
-    const board = await startBoard(t, ['a/train', 'a/nothing', 'b/train'], vias);
-    assert.match(board.running.output(), /^2 systems · [^]*^control-board: a: sh ended/m);
-    const areShown = (...expected: string[]) => (systems: Update[]): boolean => {
-      return systems.map(({ name, status }) => `${name} ${status}`).sort().join() === expected.join();
-    };
-    await untilSystems(board, areShown('a no answer', 'b/train active'));
-    a.comeBack();
-    await untilSystems(board, areShown('a/nothing offline', 'a/train active', 'b/train active'));
-  });
-
   it('shows where the log of a system is, and passes on the answer to its question', async (t) => {
     const { a, vias } = await openPair(t);
     const [at, parameters] = ['2026-01-01T00:00:00Z', { ok: { type: 'boolean' } }];
