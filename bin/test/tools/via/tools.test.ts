@@ -164,6 +164,26 @@ describe('control-client --via', SUITE, () => {
     assert.doesNotMatch(other.output(), /offline/);
   });
 
+  it('runs no command of watch for a system that was offline before its link ended', async (t) => {
+    const a = openMachine(t, 'a');
+    const { client } = await a.launch('train', HOOKS);
+    const file = join(makeFolder(t), 'runs');
+    const hook = ['--exec', `echo "$CONTROL_BEFORE, $CONTROL_STATUS" >> '${file}'`, '--on', 'offline,no-answer'];
+    const { shows } = watch(t, ['--via', a.via, 'train', ...hook]);
+    await shows(/active/);
+    await client.shutdown();
+    await shows(/offline/);
+    a.leave();
+    await shows(/offline[^]*no answer/);
+    a.comeBack();
+    await shows(/offline[^]*no answer[^]*offline/);
+    a.leave(); // its command follows what the status before may have run
+    await shows(/offline[^]*no answer[^]*offline[^]*no answer/);
+    const runs = (): string[] => linesOf(readFileSync(file, 'utf8')).map((line) => line.replace(/^.*, /, ''));
+    await until(() => runs().length >= 3);
+    assert.deepEqual(runs(), ['offline', 'no answer', 'no answer']);
+  });
+
   it('pauses for a while; interrupted, it names the machines in the command that resumes', async (t) => {
     const { vias } = await openPair(t);
     const { stdout } = await runProgram(t, 'client', [...vias, 'pause', 'train', '--for', '1']);
