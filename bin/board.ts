@@ -6,12 +6,11 @@ import { isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Systems } from './board/systems.ts';
-import { awaitMachines, followFolder } from './board/folder.ts';
+import { followFolder } from './board/folder.ts';
 import { parseCommandLine, setUp } from './board/options.ts';
 import { serve } from './board/server.ts';
 import { baseUrlOf } from './shared/reach/access.ts';
 import { EXIT, run, warn } from './shared/line/options.ts';
-import { parseTargets } from './shared/reach/names.ts';
 import type { AddressInfo } from 'node:net';
 import type { CommandLine } from './board/options.ts';
 import type { Settings } from './board/server.ts';
@@ -23,11 +22,9 @@ const PROBE_MS = 2000; // of a request to the server that uses the port
 async function main(): Promise<number> {
   const commandLine = parseCommandLine();
   if (commandLine === null) return EXIT.DONE;
-  const { listen, host, port, allowedHosts, isRecording, words, sources } = commandLine;
-  const { targets, folders, missing, ...keys } = await setUp(commandLine, TIMEOUT_MS);
+  const { listen, host, port, allowedHosts, isRecording } = commandLine;
+  const { targets, folders, ...keys } = await setUp(commandLine, TIMEOUT_MS);
   const systems = new Systems(targets, isRecording);
-  const search = { ...sources, timeoutMs: TIMEOUT_MS, absence: 'offline' } as const;
-  void awaitMachines(systems, missing, () => parseTargets(words, search));
   const found = Promise.all(folders.map((folder) => followFolder(systems, folder, TIMEOUT_MS)));
   await Promise.race([found, sleep(FIND_MS)]); // a machine may not answer
   const settings = { systems, host, allowedHosts, ...keys };

@@ -8,7 +8,7 @@ import {
 import { DIR_OPTION } from '../shared/reach/folder.ts';
 import { foldersOf, unreachable, VIA_OPTION } from '../shared/reach/machines.ts';
 import { parseTargets } from '../shared/reach/names.ts';
-import { describeOptions, parseOptions, parseText, UsageError } from '../shared/line/options.ts';
+import { describeOptions, parseOptions, parseText, UsageError, warn } from '../shared/line/options.ts';
 import { onlyTarget, TARGET_HELP, TARGETS_OPTION } from '../shared/reach/targets.ts';
 import type { Folder } from '../shared/reach/folder.ts';
 import type { Sources } from '../shared/reach/names.ts';
@@ -84,8 +84,6 @@ export interface Setup {
   targets: Target[];
   /** Their systems are shown, too. */
   folders: Folder[];
-  /** Their machines cannot be reached, so the targets there are missing. */
-  missing: Folder[];
 }
 
 /**
@@ -129,11 +127,11 @@ export async function setUp(
   const targets = hasTargets || folders.length > 0
     ? await parseTargets(words, { ...sources, timeoutMs })
     : [onlyTarget(createClient({}, { timeoutMs }))];
-  const missing = folders.length > 0 ? [] : all.filter(({ machine }) => unreachable.has(machine.label));
+  for (const reason of unreachable.values()) warn(reason);
   const key = keyFile === undefined ? createKey() : readKey(keyFile);
   const viewKey = viewKeyFile === undefined ? undefined : readKey(viewKeyFile);
   if (viewKey === key) throw new UsageError(`--view-key-file must hold another key than --key-file: '${viewKeyFile}'`);
-  return { key, viewKey, targets, folders, missing };
+  return { key, viewKey, targets, folders };
 }
 
 function createKey(): string {

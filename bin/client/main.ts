@@ -5,7 +5,8 @@ import { setMaxListeners } from 'node:events';
 import { ADDRESS_PARTS } from '../shared/reach/access.ts';
 import { dial, FRAME, HELLO, MAX_FRAME_LENGTH } from '../shared/reach/far.ts';
 import { findStatus } from '../shared/words/commands.ts';
-import { findIn, foldersOf, unreachable } from '../shared/reach/machines.ts';
+import { keepTerminal } from '../shared/reach/link.ts';
+import { findIn, foldersOf, PATIENCE_MS, unreachable } from '../shared/reach/machines.ts';
 import { EXIT, UsageError, warn } from '../shared/line/options.ts';
 import { inParallel } from '../shared/reach/targets.ts';
 import { printableJson } from '../shared/words/text.ts';
@@ -70,6 +71,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   if (targets.length === 0) return warnUnreachable() || EXIT.OFFLINE; // both have warned
   const end = endOfOutput();
   const hook = exec && new ChangeHook(exec.command, exec.words);
+  await Promise.allSettled(targets.map(({ client }) => client.machine.open?.()));
   let exitCode = warnUnreachable();
   let hasOutput = false;
   const report = (target: Target, outcome: Outcome): void => {
@@ -163,15 +165,13 @@ async function showLive(name: 'list' | 'top', names: string[], values: Values, t
   }
   const folders = foldersOf(values);
   const isFolder = ([...ADDRESS_PARTS, 'targets'] as const).every((option) => values[option] === undefined);
-  if (name === 'list') {
-    await selectAll(what, names, values, timeoutMs); // to reject targets and addresses, and to open the links
-    await watchList(folders, timeoutMs, endOfOutput());
-  } else if (isFolder && names.length === 0) {
-    await findIn(folders, (folder) => folder.systems({ timeoutMs })); // may ask for a password
-    await new Top().run([], folders, timeoutMs);
-  } else {
-    await new Top().run(await selectTargets(names, values, timeoutMs, ''), [], timeoutMs);
-  }
+  let targets: Target[] = [];
+  if (name === 'list') await selectAll(what, names, values, timeoutMs); // only to reject targets and addresses
+  else if (!isFolder || names.length > 0) targets = await selectTargets(names, values, timeoutMs, '');
+  else await findIn(folders, (folder) => folder.systems({ timeoutMs }), PATIENCE_MS); // may ask for passwords
+  await keepTerminal();
+  if (name === 'list') await watchList(folders, timeoutMs, endOfOutput());
+  else await new Top().run(targets, targets.length > 0 ? [] : folders, timeoutMs);
   return EXIT.DONE;
 }
 

@@ -162,7 +162,8 @@ export class Calls {
     const absence = (): string => {
       return found.length < all.length ? `no system has '${part}' in its name` : this.#systems.absence;
     };
-    const notes = [...systems.length === 0 ? [absence()] : [], ...unreachable.values()]; // there need not be a folder
+    const notes = [...unreachable.values()];
+    if (systems.length === 0 && notes.length === 0) notes.push(absence()); // there need not be a folder
     const note = notes.length > 0 ? cleanText(notes.join('; ')) : undefined;
     return { systems, omitted: found.length - asked.length || undefined, now: now(), note };
   }

@@ -2,7 +2,8 @@
 
 import { DEFAULT_PORT } from '../../control.ts';
 import { createClient, hasEnvironmentAddress } from '../shared/reach/access.ts';
-import { findIn, foldersOf, unreachable } from '../shared/reach/machines.ts';
+import { findIn, foldersOf, PATIENCE_MS, unreachable } from '../shared/reach/machines.ts';
+import { keepTerminal } from '../shared/reach/link.ts';
 import { parseTargets } from '../shared/reach/names.ts';
 import { UsageError } from '../shared/line/options.ts';
 import { isAbsent } from '../shared/reach/replies.ts';
@@ -35,7 +36,7 @@ export class Directory {
 
   constructor(words: readonly string[], sources: Sources) {
     this.#words = words;
-    this.#sources = { ...sources, timeoutMs: TIMEOUT_MS };
+    this.#sources = { ...sources, timeoutMs: TIMEOUT_MS, patienceMs: PATIENCE_MS };
   }
 
   /**
@@ -45,6 +46,7 @@ export class Directory {
    */
   async check(): Promise<void> {
     const [folder] = foldersOf(this.#sources);
+    await keepTerminal(); // nobody watches it
     if (folder?.machine.label) void this.all().catch(() => {}); // opens the links
     else if (this.#isGiven) await this.#searchAll();
   }
@@ -97,7 +99,7 @@ export class Directory {
     const reach = { timeoutMs: TIMEOUT_MS };
     const atAddress = onlyTarget(createClient({}, reach));
     if (this.#hasDefault && (hasEnvironmentAddress() || process.platform === 'win32')) return [atAddress];
-    const found = await findIn(foldersOf(this.#sources), (folder) => folder.systems(reach));
+    const found = await findIn(foldersOf(this.#sources), (folder) => folder.systems(reach), PATIENCE_MS);
     if (found.length > 0 || !this.#hasDefault) return found;
     return isAbsent(await createClient({}, { timeoutMs: PROBE_MS }).request('status')) ? [] : [atAddress];
   }

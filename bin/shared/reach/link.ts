@@ -26,8 +26,8 @@ const STDERR_MS = 100; // to arrive after the exit; a master of ssh never closes
 const MAX_STDERR_LENGTH = 4096;
 const MAX_SOCKETS = 1000;
 
-/** After these, another attempt would fail, too, or lock an account. */
-const FINAL = /Permission denied|Host key verification failed/;
+/** Another attempt needs a person; without one, it could lock an account. */
+const NEEDS_PERSON = /Permission denied|Host key verification failed|(password|terminal) is required/;
 const NO_FRAME = 'it sent what is not a frame';
 const NO_NODE = /node\b.*(not found|No such file)|bad option: --import|getBuiltinModule/i;
 const NODE_HINT = '; it needs Node 20.19 or newer there, in the PATH of such commands';
@@ -170,6 +170,20 @@ class FarEnd {
   }
 }
 
+/** While a link is open. */
+interface Session {
+  ended: Promise<string>;
+}
+
+let onTerminal: Promise<unknown> | null = process.stderr.isTTY ? Promise.resolve() : null; // one attempt at a time
+
+/** From now on, the terminal is the tool's. Resolves when no command asks a person any more. */
+export async function keepTerminal(): Promise<void> {
+  const asking = onTerminal;
+  onTerminal = null;
+  await asking;
+}
+
 /** One for each machine, while the tool runs: opened at the first use, and again whenever it ends. */
 export class Link implements Machine {
   readonly label: string;
@@ -205,7 +219,7 @@ export class Link implements Machine {
   async #keepOpen(): Promise<void> {
     for (let [pauseMs, isAwaited] = [0, true]; ;) {
       const pause = pauseMs === 0 ? undefined : sleep(pauseMs, undefined, { ref: false });
-      const attempt = pause === undefined ? this.#attempt(true) : pause.then(() => this.#attempt(false));
+      const attempt = pause === undefined ? this.#start() : pause.then(() => this.#attempt('later'));
       if (isAwaited) this.#opening = attempt;
       try {
         const { ended } = await attempt;
@@ -214,23 +228,36 @@ export class Link implements Machine {
         [pauseMs, isAwaited] = [MIN_PAUSE_MS, true];
       } catch (error) {
         this.#opening = attempt;
-        if (FINAL.test(`${error}`)) return;
+        if (NEEDS_PERSON.test(`${error}`)) return;
         [pauseMs, isAwaited] = [Math.min(MAX_PAUSE_MS, Math.max(MIN_PAUSE_MS, 2 * pauseMs)), false];
       }
     }
   }
 
+  /** If the first attempt needs a person, makes another one that may ask on the terminal. */
+  #start(): Promise<Session> {
+    const hint = setTimeout(() => onTerminal && warn(`waiting for ${this.label} …`), HINT_MS).unref();
+    return this.#attempt('first').finally(() => clearTimeout(hint)).catch((error: unknown) => {
+      if (!NEEDS_PERSON.test(`${error}`) || onTerminal === null) throw error;
+      const second = onTerminal.then(() => this.#attempt('asking'));
+      onTerminal = second.catch(() => {});
+      return second;
+    });
+  }
+
   /**
-   * Starts the command, and resolves when its far end is ready. Only the first attempt may ask on the terminal.
+   * Starts the command, and resolves when its far end is ready.
    *
    * @throws {LinkError} Why it is not.
    */
-  async #attempt(isFirst: boolean): Promise<{ ended: Promise<string> }> {
-    const mayAsk = isFirst && process.stderr.isTTY;
+  async #attempt(which: 'first' | 'asking' | 'later'): Promise<Session> {
+    const mayAsk = which === 'asking';
     const limitMs = mayAsk ? START_ON_TERMINAL_MS : START_MS;
+    const [program = '', ...args] = this.#command;
+    const command = [program, ...!mayAsk && program === 'ssh' ? ['-o', 'BatchMode=yes'] : [], ...args];
     let onReady!: (reason: null) => void;
     const isReady = new Promise<null>((resolve) => (onReady = resolve));
-    const far = new FarEnd(this.#command, this.#folder, !mayAsk, (stream, type, data) => {
+    const far = new FarEnd(command, this.#folder, !mayAsk, (stream, type, data) => {
       if (stream !== '0') return this.#onFrame(stream, type, data);
       if (type === 'CLOSE') far.end(`cannot use the folder '${this.#folder}': ${refusalIn(data).message}`);
       if (type !== 'LIST') return;
@@ -239,8 +266,7 @@ export class Link implements Machine {
       onReady(null);
     });
     const limit = setTimeout(() => far.end(`no answer within ${limitMs / 1000} s`), limitMs);
-    const hint = mayAsk ? setTimeout(() => warn(`waiting for ${this.label} …`), HINT_MS) : undefined;
-    if (!isFirst) limit.unref();
+    if (which === 'later') limit.unref();
     const ended = far.ended.then((reason) => {
       this.#far = undefined;
       for (const { duplex } of this.#connections.values()) duplex.destroy(createFailure(reason));
@@ -248,7 +274,6 @@ export class Link implements Machine {
     });
     const reason = await Promise.race([isReady, ended]);
     clearTimeout(limit);
-    clearTimeout(hint);
     if (reason !== null) throw new LinkError(this.label, reason);
     return { ended };
   }

@@ -1,5 +1,6 @@
 // --via: other machines, each with the systems that it would list over there.
 
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Folder, LocalFolder, Socket } from './folder.ts';
 import { Link, LinkError } from './link.ts';
 import { DEFAULT_HOST } from '../../../control.ts';
@@ -20,6 +21,10 @@ export interface Where {
   via?: readonly string[] | undefined;
   dir?: string | undefined;
 }
+
+/** For tools that show what they have found meanwhile. */
+export const PATIENCE_MS = 5000;
+const MAX_PATIENCE_MS = 600_000; // links give up earlier
 
 const links = new Map<string, Link>(); // each is kept while the tool runs
 
@@ -96,12 +101,19 @@ export function folderOf(address: string, [folder, ...others]: readonly Folder[]
 /** Why machines could not be reached at the latest search, by label. */
 export const unreachable: Map<string, string> = new Map();
 
-/** Returns what is found on all machines that can be reached. */
-export async function findIn(folders: readonly Folder[], find: (folder: Folder) => Promise<Found[]>): Promise<Found[]> {
+/** Returns what is found on all machines that can be reached in time. */
+export async function findIn(
+  folders: readonly Folder[],
+  find: (folder: Folder) => Promise<Found[]>,
+  patienceMs: number = MAX_PATIENCE_MS,
+): Promise<Found[]> {
   const all = await Promise.all(folders.map(async (folder) => {
     const { label } = folder.machine;
+    const late = sleep(patienceMs, undefined, { ref: false }).then(() => {
+      throw new LinkError(label, 'no answer yet');
+    });
     try {
-      const found = await find(folder);
+      const found = await Promise.race([find(folder), late]);
       unreachable.delete(label);
       return found;
     } catch (error) {

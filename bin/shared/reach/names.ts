@@ -35,6 +35,8 @@ export interface Sources extends Where {
   absence?: 'none' | 'offline';
   /** Ends the error about a name that has no live system. */
   hint?: string;
+  /** How long a machine may take; by default, as long as its link needs. */
+  patienceMs?: number;
   /** Ends the error about an address without a label. */
   allHint?: string;
 }
@@ -76,13 +78,16 @@ export async function selectClient(
 ): Promise<PrintableClient> {
   if (word === undefined) {
     if (values.dir !== undefined) throw new UsageError('--dir requires a TARGET');
-    return createClient(values, folderOf(DEFAULT_TARGET, foldersOf(values)));
+    const { machine } = folderOf(DEFAULT_TARGET, foldersOf(values));
+    await machine.open?.();
+    return createClient(values, { machine });
   }
   refuseAddress(values);
   const { via, dir } = values;
   const [target, ...others] = await parseTargets([word], { via, dir });
   const [reason] = unreachable.values();
   if (reason !== undefined) throw new Error(reason);
+  await target?.client.machine.open?.();
   if (target !== undefined && others.length === 0) return target.client;
   const titles = [target, ...others].map((one) => one?.title);
   throw new UsageError(`TARGET must be one system, got '${word}', which matches ${titles.join(' and ')}`);
@@ -122,15 +127,15 @@ async function readLines(file: string): Promise<Word[]> {
  */
 async function find(word: Word, all: readonly Folder[], sources: Sources): Promise<Found[]> {
   const { tokenFile, where = '' } = word;
-  const { timeoutMs, absence, hint = '', allHint } = sources;
+  const { timeoutMs, absence, hint = '', allHint, patienceMs } = sources;
   try {
     const [text, folders] = foldersFor(word.text, all);
     const isAnywhere = folders.length > 1; // there, a machine could get the token of another one
     const reach = { timeoutMs, tokenFile: tokenFile ?? (isAnywhere ? null : undefined) };
-    if (text === '') return await findIn(folders, (folder) => folder.systems(reach));
+    if (text === '') return await findIn(folders, (folder) => folder.systems(reach), patienceMs);
     const isName = !/[:/]/.test(text) && isIP(text) === 0;
     const usable = isName ? folders.filter(({ fault }) => fault === '') : [];
-    const found = await findIn(usable, (folder) => findNamed(text, folder, reach));
+    const found = await findIn(usable, (folder) => findNamed(text, folder, reach), patienceMs);
     if (found.length > 0 || usable.some(({ machine }) => unreachable.has(machine.label))) return found;
     if (!isName || text.toLowerCase() === DEFAULT_HOST) return [folderOf(text, folders, allHint).at(text, reach)];
     if (absence === 'none') return [];

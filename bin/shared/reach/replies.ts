@@ -40,7 +40,9 @@ export type FailedReply = Extract<PrintableReply, { ok: false }>;
 export interface Machine {
   /** Empty without `--via`. */
   readonly label: string;
-  /** Opens a connection to a path or HOST:PORT on another machine. */
+  /** Opens the link to another machine; before the first request, because that may take a password. */
+  open?(): Promise<void>;
+  /** Opens a connection to a path or HOST:PORT there. */
   connect?(address: string): Duplex;
 }
 
