@@ -86,7 +86,7 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
     for (const text of ['gpu1', 'gpu1=ana@gpu1', 'gpu1="ana@gpu1"']) {
       const { code, stderr } = await reach(t, [text], ['list'], env);
       const host = text.includes('ana') ? 'ana@gpu1' : 'gpu1';
-      const error = `gpu1: ssh ended with exit code 255: -- ${host} node --import`;
+      const error = `gpu1: ssh ended with exit code 255: -o BatchMode=yes -- ${host}`;
       assert.deepEqual([code, stderr], [5, `control-client: ${error}\n`]);
     }
     const session = openSession(t);
