@@ -161,8 +161,8 @@ class FarEnd {
 
   #describeEnd(code: number | null, signal: string | null): string {
     const how = `${this.#program} ${signal === null ? `ended with exit code ${code}` : `was killed by ${signal}`}`;
-    if (/not a (tty|terminal)/i.test(this.#stderr)) return `${how}: ${TERMINAL_HINT}`;
     const last = this.#stderr.trimEnd().split(/[\r\n]+/).at(-1) || this.#latest; // dockerd writes to standard output
+    if (/not a tty/i.test(last)) return `${how}: ${TERMINAL_HINT}`;
     const why = last === '' ? how : `${how}: ${excerpt(last)}`;
     if (this.#isReady) return why;
     if (code === 0) return why + INPUT_HINT;
