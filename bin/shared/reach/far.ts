@@ -7,7 +7,7 @@
 //   0 PING               is answered with the same
 //   7 OPEN ADDRESS       connects; answered with the same without the address or, if that fails, with CLOSE
 //   7 DATA BYTES         either way
-//   7 END                either way: there are no more bytes
+//   7 END                from the far end: there are no more bytes
 //   7 CLOSE CODE TEXT    either way: the end, with the error if there is one; of stream 0, the end of the link
 
 import { checkTrusted } from '../../../control.ts';
@@ -79,7 +79,6 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
     if (type === 'LIST') list(String(data));
     if (type === 'OPEN' && socket === undefined) open(stream, String(data));
     if (type === 'DATA') socket?.write(data);
-    if (type === 'END') socket?.end();
     if (type === 'CLOSE' && streams.delete(stream)) socket?.destroy();
   }
 

@@ -302,7 +302,7 @@ export class Link implements Machine {
     const duplex = new Duplex({
       read() {},
       write: (chunk: Buffer, _, callback) => void confirmed.then(() => callback(this.#send(id, 'DATA', chunk))),
-      final: (callback) => void confirmed.then(() => callback(this.#send(id, 'END'))),
+      final: () => void duplex.destroy(), // an HTTP client ends it after the response; the far end might not
       destroy: (error, callback) => {
         this.#send(id, 'CLOSE');
         this.#connections.delete(id);
