@@ -3,7 +3,7 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { basename } from 'node:path';
+import { basename, resolve } from 'node:path';
 import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { farCommand, FRAME, HELLO, MAX_FRAME_LENGTH } from './far.ts';
@@ -337,9 +337,9 @@ export class Link implements Machine {
   }
 }
 
-/** Whether clients take the path of a socket. */
+/** Whether clients take the path of a socket, and as it is: it tells which systems are known. */
 function isPath(text: string): boolean {
-  return /^\/.*\.sock$/s.test(text) && Buffer.byteLength(text) <= MAX_PATH_LENGTH;
+  return resolve(text) === text && text.endsWith('.sock') && Buffer.byteLength(text) <= MAX_PATH_LENGTH;
 }
 
 /** @param code By default, none of those that tell whether a system is absent. */
