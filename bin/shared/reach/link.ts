@@ -210,10 +210,6 @@ export class Link implements Machine {
     [this.label, this.#command, this.#folder] = [label, command, folder];
   }
 
-  get isOpen(): boolean {
-    return this.#far !== undefined;
-  }
-
   /**
    * Resolves when the link is open and `sockets` is known. Waits for the first attempt, and for the first one after the
    * link has ended; otherwise, a machine that cannot be reached fails at once.
