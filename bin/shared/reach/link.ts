@@ -171,11 +171,6 @@ class FarEnd {
   }
 }
 
-/** While a link is open. */
-interface Session {
-  ended: Promise<string>;
-}
-
 interface Connection {
   duplex: Duplex;
   /** Undefined once it is confirmed. */
@@ -227,9 +222,9 @@ export class Link implements Machine {
       const attempt = pause === undefined ? this.#start() : pause.then(() => this.#attempt('later'));
       if (isAwaited) this.#opening = attempt;
       try {
-        const { ended } = await attempt;
+        const far = await attempt;
         this.#opening = attempt;
-        await ended;
+        await far.ended;
         [pauseMs, isAwaited] = [MIN_PAUSE_MS, true];
       } catch (error) {
         this.#opening = attempt;
@@ -240,7 +235,7 @@ export class Link implements Machine {
   }
 
   /** If the first attempt needs a person, makes another one that may ask on the terminal. */
-  #start(): Promise<Session> {
+  #start(): Promise<FarEnd> {
     const hint = setTimeout(() => onTerminal && warn(`waiting for ${this.label} …`), HINT_MS).unref();
     return this.#attempt('first').finally(() => clearTimeout(hint)).catch((error: unknown) => {
       if (!NEEDS_PERSON.test(`${error}`) || onTerminal === null) throw error;
@@ -255,7 +250,7 @@ export class Link implements Machine {
    *
    * @throws {LinkError} Why it is not.
    */
-  async #attempt(which: 'first' | 'asking' | 'later'): Promise<Session> {
+  async #attempt(which: 'first' | 'asking' | 'later'): Promise<FarEnd> {
     const mayAsk = which === 'asking';
     const limitMs = mayAsk ? START_ON_TERMINAL_MS : START_MS;
     const [program = '', ...args] = this.#command;
@@ -272,18 +267,17 @@ export class Link implements Machine {
     });
     const limit = setTimeout(() => far.end(`no answer within ${limitMs / 1000} s`), limitMs);
     if (which === 'later') limit.unref();
-    const ended = far.ended.then((reason) => {
+    void far.ended.then((reason) => {
       this.#far = undefined;
       for (const { duplex, confirm, open } of this.#connections.values()) {
         if (confirm === undefined) duplex.destroy(createFailure(reason));
         else setImmediate(open); // over the next link: nothing was sent
       }
-      return reason;
     });
-    const reason = await Promise.race([isReady, ended]);
+    const reason = await Promise.race([isReady, far.ended]);
     clearTimeout(limit);
     if (reason !== null) throw new LinkError(this.label, reason);
-    return { ended };
+    return far;
   }
 
   /** Opens a connection to `/PATH` or `HOST:PORT` over there. Holds back all bytes until it is confirmed. */
