@@ -1,7 +1,7 @@
 // --via: other machines, each with the systems that it would list over there.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Folder, LocalFolder, Socket } from './folder.ts';
+import { Folder, LocalFolder, nameInPath, Socket } from './folder.ts';
 import { Link, LinkError } from './link.ts';
 import { DEFAULT_HOST } from '../../../control.ts';
 import { listOf, UsageError } from '../line/options.ts';
@@ -140,6 +140,6 @@ class FarFolder extends Folder {
   }
 
   protected pathOf(name: string): string {
-    return `/${name}.sock`; // there is none
+    return `/${nameInPath(name)}.sock`; // there is none
   }
 }
