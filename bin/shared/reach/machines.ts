@@ -22,7 +22,7 @@ export interface Where {
   dir?: string | undefined;
 }
 
-/** For tools that show what they have found meanwhile. */
+/** For tools that show what they have found meanwhile, and completions. */
 export const PATIENCE_MS = 5000;
 const MAX_PATIENCE_MS = 600_000; // links give up earlier
 
