@@ -65,6 +65,8 @@ export abstract class Folder {
   abstract readonly place: string;
   /** Why it cannot be used; otherwise empty. */
   abstract readonly fault: string;
+  /** The folder in the address of an absent system. */
+  protected abstract readonly path: string;
 
   constructor(machine: Machine) {
     this.machine = machine;
@@ -77,9 +79,6 @@ export abstract class Folder {
    * @throws {LinkError} If the machine cannot be reached.
    */
   protected abstract live(mayBeMeant: (socket: Socket) => boolean): Promise<Socket[]>;
-
-  /** The path of the socket of a system with this name, without its process id. */
-  protected abstract pathOf(name: string): string;
 
   /** Returns the live systems, except those of clients with known keys. */
   async systems(reach: Reach, known?: ReadonlySet<string>): Promise<Found[]> {
@@ -107,8 +106,9 @@ export abstract class Folder {
 
   /** An offline system, with a name that no live one has. */
   absent(text: string, reach: Reach): Found {
+    if (this.fault !== '') throw new UsageError(this.fault);
     const name = this.#nameOf(text);
-    return { ...this.at(`unix:${this.pathOf(text)}`, reach), name, title: name };
+    return { ...this.at(`unix:${this.path}/${nameInPath(text)}.sock`, reach), name, title: name };
   }
 
   #nameOf(target: string): string {
@@ -119,7 +119,7 @@ export abstract class Folder {
 /** A folder of this machine. */
 export class LocalFolder extends Folder {
   readonly fault: string;
-  readonly #path: string;
+  protected readonly path: string;
 
   /**
    * @param given Default: the folder of this user's session, which need not exist.
@@ -127,24 +127,19 @@ export class LocalFolder extends Folder {
    */
   constructor(given?: string, machine: Machine = THIS_MACHINE) {
     super(machine);
-    this.#path = given === undefined ? sessionFolder() : resolve(parseText('--dir', given));
-    this.fault = faultOf(this.#path, given);
+    this.path = given === undefined ? sessionFolder() : resolve(parseText('--dir', given));
+    this.fault = faultOf(this.path, given);
     if (given !== undefined && this.fault !== '') throw new UsageError(this.fault);
   }
 
   get place(): string {
-    return `in '${this.#path}'`;
+    return `in '${this.path}'`;
   }
 
   /** Also removes the sockets of this user's dead systems. */
   protected async live(mayBeMeant: (socket: Socket) => boolean): Promise<Socket[]> {
     if (this.fault !== '') throw new UsageError(this.fault);
-    return liveOf(socketsIn(this.#path).filter(mayBeMeant));
-  }
-
-  protected pathOf(name: string): string {
-    if (this.fault !== '') throw new UsageError(this.fault);
-    return `${this.#path}/${nameInPath(name)}.sock`;
+    return liveOf(socketsIn(this.path).filter(mayBeMeant));
   }
 }
 

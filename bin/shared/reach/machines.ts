@@ -1,7 +1,7 @@
 // --via: other machines, each with the systems that it would list over there.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Folder, LocalFolder, nameInPath, Socket } from './folder.ts';
+import { Folder, LocalFolder, Socket } from './folder.ts';
 import { Link, LinkError } from './link.ts';
 import { DEFAULT_HOST } from '../../../control.ts';
 import { listOf, UsageError } from '../line/options.ts';
@@ -129,6 +129,7 @@ export async function findIn(
 class FarFolder extends Folder {
   declare readonly machine: Link;
   readonly fault = '';
+  protected readonly path = ''; // there are none in the root folder
 
   get place(): string {
     return `on ${this.machine.label}`;
@@ -137,9 +138,5 @@ class FarFolder extends Folder {
   protected async live(mayBeMeant: (socket: Socket) => boolean): Promise<Socket[]> {
     await this.machine.open();
     return this.machine.sockets.map((path) => new Socket(path, this.machine)).filter(mayBeMeant);
-  }
-
-  protected pathOf(name: string): string {
-    return `/${nameInPath(name)}.sock`; // there is none
   }
 }
