@@ -182,7 +182,7 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
     assert.deepEqual([status.code, status.stdout], [5, `m/localhost:8391  no answer: ${why}\n`]);
     assert.deepEqual([pause.code, pause.stderr], [5, `control-client: m/:80: pause not sent: ${why}\n`]);
     const reason = 'not offline after N s: the system does not report its status';
-    assert.deepEqual([wait.code, wait.stderr.replace(/\d\.\d/, 'N')], [4, `control-client: m/:80: ${reason}\n`]);
+    assert.deepEqual([wait.code, wait.stderr.replace(/\d+\.\d/, 'N')], [4, `control-client: m/:80: ${reason}\n`]);
   });
 
   it('sends a token only to a machine that is named, to all, or from the file of the target', async (t) => {
