@@ -97,9 +97,10 @@ class FarEnd {
     this.ended = new Promise((resolve) => (this.#resolve = resolve));
     this.#child = spawn(program, args, { stdio: 'pipe', detached: this.#hasGroup, windowsHide: true });
     running.add(this);
-    const { stdin, stdout, stderr } = this.#child;
-    for (const handle of [this.#child, stdin, stdout, stderr] as unknown as Socket[]) handle.unref();
     this.#child.on('error', ({ message }) => this.end(`cannot start '${program}': ${message}`));
+    const { stdin, stdout, stderr } = this.#child;
+    if (stdin === undefined) return; // too many open files
+    for (const handle of [this.#child, stdin, stdout, stderr] as unknown as Socket[]) handle.unref();
     this.#child.on('exit', async (code, signal) => {
       await Promise.race([once(stderr, 'close'), sleep(STDERR_MS)]);
       this.end(this.#describeEnd(code, signal));
@@ -119,7 +120,7 @@ class FarEnd {
     if (!running.delete(this)) return;
     clearInterval(this.#pinger);
     const { pid = 0, exitCode, signalCode, stdin, stdout, stderr } = this.#child;
-    for (const pipe of [stdin, stdout, stderr]) pipe.destroy();
+    for (const pipe of [stdin, stdout, stderr]) pipe?.destroy();
     try {
       const isRunning = pid > 0 && (exitCode ?? signalCode) === null;
       for (const signal of isRunning ? ['SIGTERM', 'SIGCONT'] : []) process.kill(this.#hasGroup ? -pid : pid, signal);
