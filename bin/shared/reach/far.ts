@@ -7,7 +7,7 @@
 //   0 PING               is answered with the same
 //   7 OPEN ADDRESS       connects; answered with the same without the address or, if that fails, with CLOSE
 //   7 DATA BYTES         either way
-//   7 END                either way: there are no more bytes
+//   7 END                from the far end: there are no more bytes
 //   7 CLOSE CODE TEXT    either way: the end, with the error if there is one; of stream 0, the end of the link
 
 import { checkTrusted } from '../../../control.ts';
@@ -24,7 +24,7 @@ export const MAX_FRAME_LENGTH: number = 2 ** 20;
  * itself: another machine needs only Node.
  */
 export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegExp, maxLength: number): void {
-  const { lstatSync, readdirSync } = process.getBuiltinModule('node:fs');
+  const { lstatSync, readdirSync, realpathSync } = process.getBuiltinModule('node:fs');
   const { connect } = process.getBuiltinModule('node:net');
   const { resolve } = process.getBuiltinModule('node:path');
   const { env, stdin, stdout } = process;
@@ -79,7 +79,6 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
     if (type === 'LIST') list(String(data));
     if (type === 'OPEN' && socket === undefined) open(stream, String(data));
     if (type === 'DATA') socket?.write(data);
-    if (type === 'END') socket?.end();
     if (type === 'CLOSE' && streams.delete(stream)) socket?.destroy();
   }
 
@@ -104,10 +103,11 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
     for (const folder of folders) {
       try {
         checkPath(folder);
-        for (const name of readdirSync(folder).filter((entry) => entry.endsWith('.sock'))) {
-          const stats = lstatSync(`${folder}/${name}`);
+        const real = realpathSync(folder); // two may be the same
+        for (const name of readdirSync(real).filter((entry) => entry.endsWith('.sock'))) {
+          const stats = lstatSync(`${real}/${name}`);
           const isOurs = stats.uid === uid || stats.uid === 0;
-          if (stats.isSocket() && isOurs) found.set(`${folder}/${name}`, `${stats.ino} ${stats.mtimeMs}`);
+          if (stats.isSocket() && isOurs) found.set(`${real}/${name}`, `${stats.ino} ${stats.mtimeMs}`);
         }
       } catch {} // it is missing, or not trusted
     }

@@ -3,7 +3,7 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { basename } from 'node:path';
+import { basename, posix } from 'node:path';
 import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { farCommand, FRAME, HELLO, MAX_FRAME_LENGTH } from './far.ts';
@@ -97,9 +97,10 @@ class FarEnd {
     this.ended = new Promise((resolve) => (this.#resolve = resolve));
     this.#child = spawn(program, args, { stdio: 'pipe', detached: this.#hasGroup, windowsHide: true });
     running.add(this);
-    const { stdin, stdout, stderr } = this.#child;
-    for (const handle of [this.#child, stdin, stdout, stderr] as unknown as Socket[]) handle.unref();
     this.#child.on('error', ({ message }) => this.end(`cannot start '${program}': ${message}`));
+    const { stdin, stdout, stderr } = this.#child;
+    if ((stdin as Writable | undefined) === undefined) return; // no free file descriptor; the error follows
+    for (const handle of [this.#child, stdin, stdout, stderr] as unknown as Socket[]) handle.unref();
     this.#child.on('exit', async (code, signal) => {
       await Promise.race([once(stderr, 'close'), sleep(STDERR_MS)]);
       this.end(this.#describeEnd(code, signal));
@@ -119,7 +120,7 @@ class FarEnd {
     if (!running.delete(this)) return;
     clearInterval(this.#pinger);
     const { pid = 0, exitCode, signalCode, stdin, stdout, stderr } = this.#child;
-    for (const pipe of [stdin, stdout, stderr]) pipe.destroy();
+    for (const pipe of [stdin, stdout, stderr]) pipe?.destroy();
     try {
       const isRunning = pid > 0 && (exitCode ?? signalCode) === null;
       for (const signal of isRunning ? ['SIGTERM', 'SIGCONT'] : []) process.kill(this.#hasGroup ? -pid : pid, signal);
@@ -302,7 +303,10 @@ export class Link implements Machine {
     const duplex = new Duplex({
       read() {},
       write: (chunk: Buffer, _, callback) => void confirmed.then(() => callback(this.#send(id, 'DATA', chunk))),
-      final: (callback) => void confirmed.then(() => callback(this.#send(id, 'END'))),
+      final: (callback) => { // an HTTP client ends it after the response
+        callback();
+        duplex.destroy();
+      },
       destroy: (error, callback) => {
         this.#send(id, 'CLOSE');
         this.#connections.delete(id);
@@ -337,9 +341,9 @@ export class Link implements Machine {
   }
 }
 
-/** Whether clients take the path of a socket. */
+/** Whether clients take the path of a socket, as it is. */
 function isPath(text: string): boolean {
-  return /^\/.*\.sock$/s.test(text) && Buffer.byteLength(text) <= MAX_PATH_LENGTH;
+  return posix.resolve(text) === text && text.endsWith('.sock') && Buffer.byteLength(text) <= MAX_PATH_LENGTH;
 }
 
 /** @param code By default, none of those that tell whether a system is absent. */
