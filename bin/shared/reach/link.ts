@@ -21,6 +21,7 @@ const START_ON_TERMINAL_MS = 120_000; // somebody may have to type a password
 const HINT_MS = 5000;
 const MIN_PAUSE_MS = 1000; // before another attempt
 const MAX_PAUSE_MS = 30_000;
+const WAIT_MS = 3000; // for the first one after a link has ended
 const PING_MS = 10_000;
 const MAX_SILENT_PINGS = 2; // counted, because a laptop may sleep
 const STDERR_MS = 100; // to arrive after the exit; a master of ssh never closes it
@@ -216,8 +217,8 @@ export class Link implements Machine {
   }
 
   /**
-   * Resolves when the link is open and `sockets` is known. Waits for the first attempt, and for the first one after the
-   * link has ended; otherwise, a machine that cannot be reached fails at once.
+   * Resolves when the link is open and `sockets` is known. Waits for the first attempt, and up to 3 s after the link has
+   * ended; otherwise, a machine that cannot be reached fails at once.
    *
    * @throws {LinkError} Why it is not open.
    */
@@ -227,19 +228,23 @@ export class Link implements Machine {
   }
 
   async #keepOpen(): Promise<void> {
-    for (let [pauseMs, isAwaited] = [0, true]; ;) {
-      const pause = pauseMs === 0 ? undefined : sleep(pauseMs, undefined, { ref: false });
-      const attempt = pause === undefined ? this.#start() : pause.then(() => this.#attempt('later'));
-      if (isAwaited) this.#opening = attempt;
+    let [attempt, pauseMs] = [this.#start(), 0];
+    const later = (): Promise<Session> => pause(pauseMs).then(() => this.#attempt('later'));
+    this.#opening = attempt;
+    for (;;) {
       try {
         const { ended } = await attempt;
         this.#opening = attempt;
-        await ended;
-        [pauseMs, isAwaited] = [MIN_PAUSE_MS, true];
+        const lost = new LinkError(this.label, await ended);
+        pauseMs = MIN_PAUSE_MS;
+        attempt = later();
+        this.#opening = Promise.race([attempt, pause(WAIT_MS).then(() => Promise.reject(lost))]);
+        this.#opening.catch(() => {}); // nobody may wait for it
       } catch (error) {
         this.#opening = attempt;
         if (NEEDS_PERSON.test(`${error}`)) return;
-        [pauseMs, isAwaited] = [Math.min(MAX_PAUSE_MS, Math.max(MIN_PAUSE_MS, 2 * pauseMs)), false];
+        pauseMs = Math.min(MAX_PAUSE_MS, Math.max(MIN_PAUSE_MS, 2 * pauseMs));
+        attempt = later();
       }
     }
   }
@@ -339,6 +344,11 @@ export class Link implements Machine {
       duplex.push(null);
     }
   }
+}
+
+/** Does not keep the tool running. */
+function pause(ms: number): Promise<void> {
+  return sleep(ms, undefined, { ref: false });
 }
 
 /** Whether clients take the path of a socket, as it is. */
