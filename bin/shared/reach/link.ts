@@ -269,7 +269,7 @@ export class Link implements Machine {
     const mayAsk = which === 'asking';
     const limitMs = mayAsk ? START_ON_TERMINAL_MS : START_MS;
     const [program = '', ...args] = this.#command;
-    const command = [program, ...!mayAsk && program === 'ssh' ? ['-o', 'BatchMode=yes'] : [], ...args];
+    const command = [program, ...!mayAsk && basename(program) === 'ssh' ? ['-o', 'BatchMode=yes'] : [], ...args];
     let onReady!: (reason: null) => void;
     const isReady = new Promise<null>((resolve) => (onReady = resolve));
     const far = new FarEnd(command, this.#folder, !mayAsk, (stream, type, data) => {
