@@ -4,7 +4,6 @@
 
 import { isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { Systems } from './board/systems.ts';
 import { followFolder } from './board/folder.ts';
 import { parseCommandLine, setUp } from './board/options.ts';
@@ -16,7 +15,6 @@ import type { CommandLine } from './board/options.ts';
 import type { Settings } from './board/server.ts';
 
 const TIMEOUT_MS = 5000; // of a request to a system
-const FIND_MS = 5000; // for the systems in folders, before the board starts
 const PROBE_MS = 2000; // of a request to the server that uses the port
 
 async function main(): Promise<number> {
@@ -25,8 +23,7 @@ async function main(): Promise<number> {
   const { listen, host, port, allowedHosts, isRecording } = commandLine;
   const { targets, folders, ...keys } = await setUp(commandLine, TIMEOUT_MS);
   const systems = new Systems(targets, isRecording);
-  const found = Promise.all(folders.map((folder) => followFolder(systems, folder, TIMEOUT_MS)));
-  await Promise.race([found, sleep(FIND_MS)]); // a machine may not answer
+  await Promise.all(folders.map((folder) => followFolder(systems, folder, TIMEOUT_MS)));
   const settings = { systems, host, allowedHosts, ...keys };
   const addresses = await serve(settings, port).catch(async (error: Error) => {
     warn(`cannot listen on ${listen}: ${await explain(error, commandLine)}`);

@@ -256,7 +256,7 @@ function describeWayland(backend: Backend | null, { baseUrl, socketPath, machine
   const where = socketPath === undefined ? baseUrl : `--unix-socket '${socketPath}' http://localhost`;
   const token = ownToken() === undefined ? '' : ` -H 'Authorization: Bearer …'`;
   const limit = backend === 'x11' ? 'under Wayland, X11 receives keys only while an X11 window has the focus; ' : '';
-  if (machine.connect !== undefined) return `${limit}alternative: a key that runs control-client pause`;
+  if (machine.label !== '') return `${limit}alternative: a key that runs control-client pause`;
   const command = `curl${token} -X POST ${where}/api/pause`;
   return `${limit}alternative: in the settings of your desktop, bind keys to ${command} (and …/resume)`;
 }

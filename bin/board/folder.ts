@@ -1,7 +1,7 @@
 // --dir and --via: adds the live systems of a folder to the board, and those that start later.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { findIn, unreachable } from '../shared/reach/machines.ts';
+import { findIn, PATIENCE_MS, unreachable } from '../shared/reach/machines.ts';
 import { warn } from '../shared/line/options.ts';
 import type { Folder } from '../shared/reach/folder.ts';
 import type { Systems } from './systems.ts';
@@ -18,7 +18,7 @@ const ELSEWHERE = 'elsewhere:1'; // refused by the far end, so that its status i
 export async function followFolder(systems: Systems, folder: Folder, timeoutMs: number): Promise<void> {
   const { machine: { label } } = folder;
   const update = async (): Promise<void> => {
-    const found = await findIn([folder], () => folder.systems({ timeoutMs }, systems.keys));
+    const found = await findIn([folder], () => folder.systems({ timeoutMs }, systems.keys), PATIENCE_MS);
     for (const target of found) systems.addFound(target);
   };
   const keepUpdating = async (hide: () => void): Promise<void> => {

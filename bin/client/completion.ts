@@ -15,7 +15,7 @@ import { completeAnswer, isQuestionId, questionsIn } from '../shared/words/asks.
 import { commandsFor, findCommand, ownersOf } from '../shared/words/commands.ts';
 import { EXIT, withCommon } from '../shared/line/options.ts';
 import { logsOfUser, nameOf } from '../shared/reach/logs.ts';
-import { VIA_OPTION } from '../shared/reach/machines.ts';
+import { PATIENCE_MS, VIA_OPTION } from '../shared/reach/machines.ts';
 import { completeName } from '../shared/reach/names.ts';
 import { CLIENT_OPTIONS } from './options.ts';
 import { selectTargets } from './targets.ts';
@@ -24,8 +24,6 @@ import type { NamedOption, Option } from '../shared/line/options.ts';
 import type { Values } from './options.ts';
 
 export const COMPLETE = '__complete';
-
-const OPEN_MS = 5000; // for a completion that may have to start a command on another machine
 
 const TOOLS = ['board', 'client', 'console', 'demo', 'kbctl', 'mcp', 'run'].map((tool) => `control-${tool}`).join(' ');
 
@@ -90,7 +88,7 @@ export async function complete(line: string = '', ...shellWords: string[]): Prom
   let limit: NodeJS.Timeout | undefined;
   try {
     const help = isClient(program) ? '' : execFileSync(program, ['--help'], { encoding: 'utf8' });
-    const limitMs = /\s--via\b/.test(line) || process.env['CONTROL_VIA'] ? OPEN_MS : COMPLETION_MS;
+    const limitMs = /\s--via\b/.test(line) || process.env['CONTROL_VIA'] ? PATIENCE_MS : COMPLETION_MS;
     limit = setTimeout(() => process.exit(EXIT.DONE), limitMs); // a DNS lookup cannot be aborted
     await printCandidates(program, help, words, shellWords);
   } catch {} // the user is still typing; the complete line reports errors

@@ -80,7 +80,6 @@ export class Directory {
 
   async #searchAll(options?: Pick<Sources, 'absence'>): Promise<System[]> {
     const sources = { ...this.#sources, ...options };
-    unreachable.clear();
     const targets = this.#isGiven ? await parseTargets(this.#words, sources) : await this.#unnamed();
     const systems = targets.map(({ title, client, socket }) => ({ id: cleanText(title), client, socket }));
     for (const system of systems) {
@@ -88,8 +87,8 @@ export class Directory {
       if (system.socket !== undefined) this.#known.set(system.id, system);
     }
     for (const id of [...this.#known.keys()].slice(0, -MAX_KNOWN)) this.#known.delete(id);
-    const isLost = ({ client: { machine: { label } } }: System): boolean => unreachable.has(label);
-    return [...[...this.#known.values()].filter(isLost), ...systems]; // requests report why
+    const lost = [...this.#known.values()].filter(({ client: { machine } }) => unreachable.has(machine.label));
+    return [...lost.filter(({ socket }) => socket?.exists), ...systems]; // requests report why
   }
 
   /**

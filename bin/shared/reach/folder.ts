@@ -36,19 +36,18 @@ export class Socket {
   readonly path: string;
   readonly name: string;
   readonly pid: string | undefined;
-  readonly #link: Pick<Link, 'isOpen' | 'sockets'> | undefined;
+  readonly #link: Pick<Link, 'sockets'> | undefined;
 
   /** @param link To its machine, if that is another one. */
-  constructor(path: string, link?: Pick<Link, 'isOpen' | 'sockets'>) {
+  constructor(path: string, link?: Pick<Link, 'sockets'>) {
     [this.path, this.#link] = [path, link];
     const [, name = '', pid] = /^(.+?)(?:-(\d+))?\.sock$/s.exec(basename(path)) ?? [];
     [this.name, this.pid] = [name, pid];
   }
 
-  /** Whether it may still exist. */
+  /** On another machine: when that was last heard of. */
   get exists(): boolean {
-    if (this.#link === undefined) return existsSync(this.path);
-    return !this.#link.isOpen || this.#link.sockets.includes(this.path);
+    return this.#link?.sockets.includes(this.path) ?? existsSync(this.path);
   }
 
   /** Clients send nothing to a socket of another user. */

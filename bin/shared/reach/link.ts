@@ -173,11 +173,6 @@ class FarEnd {
   }
 }
 
-/** While a link is open. */
-interface Session {
-  ended: Promise<string>;
-}
-
 interface Connection {
   duplex: Duplex;
   /** Undefined once it is confirmed. */
@@ -212,10 +207,6 @@ export class Link implements Machine {
     [this.label, this.#command, this.#folder] = [label, command, folder];
   }
 
-  get isOpen(): boolean {
-    return this.#far !== undefined;
-  }
-
   /**
    * Resolves when the link is open and `sockets` is known. Waits for the first attempt, and up to 3 s after the link has
    * ended; otherwise, a machine that cannot be reached fails at once.
@@ -229,13 +220,13 @@ export class Link implements Machine {
 
   async #keepOpen(): Promise<void> {
     let [attempt, pauseMs] = [this.#start(), 0];
-    const later = (): Promise<Session> => pause(pauseMs).then(() => this.#attempt('later'));
+    const later = (): Promise<FarEnd> => pause(pauseMs).then(() => this.#attempt('later'));
     this.#opening = attempt;
     for (;;) {
       try {
-        const { ended } = await attempt;
+        const far = await attempt;
         this.#opening = attempt;
-        const lost = new LinkError(this.label, await ended);
+        const lost = new LinkError(this.label, await far.ended);
         pauseMs = MIN_PAUSE_MS;
         attempt = later();
         this.#opening = Promise.race([attempt, pause(WAIT_MS).then(() => Promise.reject(lost))]);
@@ -250,7 +241,7 @@ export class Link implements Machine {
   }
 
   /** If the first attempt needs a person, makes another one that may ask on the terminal. */
-  #start(): Promise<Session> {
+  #start(): Promise<FarEnd> {
     const hint = setTimeout(() => onTerminal && warn(`waiting for ${this.label} …`), HINT_MS).unref();
     return this.#attempt('first').finally(() => clearTimeout(hint)).catch((error: unknown) => {
       if (!NEEDS_PERSON.test(`${error}`) || onTerminal === null) throw error;
@@ -265,7 +256,7 @@ export class Link implements Machine {
    *
    * @throws {LinkError} Why it is not.
    */
-  async #attempt(which: 'first' | 'asking' | 'later'): Promise<Session> {
+  async #attempt(which: 'first' | 'asking' | 'later'): Promise<FarEnd> {
     const mayAsk = which === 'asking';
     const limitMs = mayAsk ? START_ON_TERMINAL_MS : START_MS;
     const [program = '', ...args] = this.#command;
@@ -282,18 +273,17 @@ export class Link implements Machine {
     });
     const limit = setTimeout(() => far.end(`no answer within ${limitMs / 1000} s`), limitMs);
     if (which === 'later') limit.unref();
-    const ended = far.ended.then((reason) => {
+    void far.ended.then((reason) => {
       this.#far = undefined;
       for (const { duplex, confirm, open } of this.#connections.values()) {
         if (confirm === undefined) duplex.destroy(createFailure(reason));
         else setImmediate(open); // over the next link: nothing was sent
       }
-      return reason;
     });
-    const reason = await Promise.race([isReady, ended]);
+    const reason = await Promise.race([isReady, far.ended]);
     clearTimeout(limit);
     if (reason !== null) throw new LinkError(this.label, reason);
-    return { ended };
+    return far;
   }
 
   /** Opens a connection to `/PATH` or `HOST:PORT` over there. Holds back all bytes until it is confirmed. */
@@ -308,10 +298,7 @@ export class Link implements Machine {
     const duplex = new Duplex({
       read() {},
       write: (chunk: Buffer, _, callback) => void confirmed.then(() => callback(this.#send(id, 'DATA', chunk))),
-      final: (callback) => { // an HTTP client ends it after the response
-        callback();
-        duplex.destroy();
-      },
+      final: () => void duplex.destroy(), // an HTTP client ends it after the response; the far end might not
       destroy: (error, callback) => {
         this.#send(id, 'CLOSE');
         this.#connections.delete(id);
@@ -351,7 +338,7 @@ function pause(ms: number): Promise<void> {
   return sleep(ms, undefined, { ref: false });
 }
 
-/** Whether clients take the path of a socket, as it is. */
+/** Whether clients take the path of a socket, and as it is: it tells which systems are known. */
 function isPath(text: string): boolean {
   return posix.resolve(text) === text && text.endsWith('.sock') && Buffer.byteLength(text) <= MAX_PATH_LENGTH;
 }

@@ -1,7 +1,7 @@
 // --via: other machines, each with the systems that it would list over there.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Folder, LocalFolder, Socket } from './folder.ts';
+import { Folder, LocalFolder, nameInPath, Socket } from './folder.ts';
 import { Link, LinkError } from './link.ts';
 import { DEFAULT_HOST } from '../../../control.ts';
 import { listOf, UsageError } from '../line/options.ts';
@@ -22,7 +22,7 @@ export interface Where {
   dir?: string | undefined;
 }
 
-/** For tools that show what they have found meanwhile. */
+/** For tools that show what they have found meanwhile, and completions. */
 export const PATIENCE_MS = 5000;
 const MAX_PATIENCE_MS = 600_000; // links give up earlier
 
@@ -141,6 +141,6 @@ class FarFolder extends Folder {
   }
 
   protected pathOf(name: string): string {
-    return `/${name}.sock`; // there is none
+    return `/${nameInPath(name)}.sock`; // there is none
   }
 }
