@@ -9,7 +9,7 @@ import { ASK, wordOf } from '../shared/words/commands.ts';
 import { describeCause, describeCommand, describeEnd } from '../shared/words/describe.ts';
 import { localTime } from '../shared/words/time.ts';
 import { warn } from '../shared/line/options.ts';
-import { isDenied, LINK_ENDED } from '../shared/reach/replies.ts';
+import { isDenied, NO_ANSWER } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
 import { excerptOf, printable, printableJson } from '../shared/words/text.ts';
 import type { FailedReply, PrintableClient } from '../shared/reach/replies.ts';
@@ -41,7 +41,7 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
   };
   const system = new FollowedSystem(client);
   let known: ReadonlySet<string> = new Set(); // the ids of the open questions
-  let last = ''; // status other than that the machine could not be reached
+  let last = ''; // status of a system that answered, or was absent
   for await (const { reply, before, completed } of system.follow(signal)) {
     if (isDenied(reply)) return reply;
     const { status, end } = system;
@@ -53,9 +53,9 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
       const why = how === undefined ? '' : `: ${how}`;
       print(`${paintStatus(status, status)}${describeCause(body)}${why}`, { status, by, reason, error });
       const shown = { reason: how ?? excerptOf(reason), target: printable(target ?? client.target), question: '' };
-      const wasOffline = last === status && status === SystemStatus.OFFLINE.statusName; // until the link ended
+      const wasOffline = last === status && status === SystemStatus.OFFLINE.statusName; // until its machine was lost
       if (before !== '' && !wasOffline) hook?.report(client, { status, before, ...shown });
-      if (reply.ok || reply.code !== LINK_ENDED) last = status;
+      if (status !== NO_ANSWER) last = status;
     }
     for (const entry of completed) print(describeCommand(entry), entry);
     const questions = system.isCurrent ? questionsIn(system.info) : [];

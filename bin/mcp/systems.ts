@@ -2,7 +2,7 @@
 
 import { DEFAULT_PORT } from '../../control.ts';
 import { createClient, hasEnvironmentAddress } from '../shared/reach/access.ts';
-import { findIn, foldersOf, PATIENCE_MS, unreachable } from '../shared/reach/machines.ts';
+import { findIn, foldersFor, foldersOf, PATIENCE_MS, unreachable } from '../shared/reach/machines.ts';
 import { keepTerminal } from '../shared/reach/link.ts';
 import { parseTargets } from '../shared/reach/names.ts';
 import { UsageError } from '../shared/line/options.ts';
@@ -45,9 +45,10 @@ export class Directory {
    * @throws {UsageError} If a target or the folder is invalid.
    */
   async check(): Promise<void> {
-    const [folder] = foldersOf(this.#sources);
+    const folders = foldersOf(this.#sources);
+    for (const word of this.#words) foldersFor(word, folders);
     await keepTerminal(); // nobody watches it
-    if (folder?.machine.label) void this.all().catch(() => {}); // opens the links
+    if (folders[0]?.machine.label) void this.all().catch(() => {}); // opens the links
     else if (this.#isGiven) await this.#searchAll();
   }
 

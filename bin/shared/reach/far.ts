@@ -24,7 +24,7 @@ export const MAX_FRAME_LENGTH: number = 2 ** 20;
  * itself: another machine needs only Node.
  */
 export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegExp, maxLength: number): void {
-  const { lstatSync, readdirSync } = process.getBuiltinModule('node:fs');
+  const { lstatSync, readdirSync, realpathSync } = process.getBuiltinModule('node:fs');
   const { connect } = process.getBuiltinModule('node:net');
   const { resolve } = process.getBuiltinModule('node:path');
   const { env, stdin, stdout } = process;
@@ -103,10 +103,11 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
     for (const folder of folders) {
       try {
         checkPath(folder);
-        for (const name of readdirSync(folder).filter((entry) => entry.endsWith('.sock'))) {
-          const stats = lstatSync(`${folder}/${name}`);
+        const real = realpathSync(folder); // two may be the same
+        for (const name of readdirSync(real).filter((entry) => entry.endsWith('.sock'))) {
+          const stats = lstatSync(`${real}/${name}`);
           const isOurs = stats.uid === uid || stats.uid === 0;
-          if (stats.isSocket() && isOurs) found.set(`${folder}/${name}`, `${stats.ino} ${stats.mtimeMs}`);
+          if (stats.isSocket() && isOurs) found.set(`${real}/${name}`, `${stats.ino} ${stats.mtimeMs}`);
         }
       } catch {} // it is missing, or not trusted
     }

@@ -3,7 +3,7 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { basename, resolve } from 'node:path';
+import { basename, posix } from 'node:path';
 import { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { farCommand, FRAME, HELLO, MAX_FRAME_LENGTH } from './far.ts';
@@ -21,6 +21,7 @@ const START_ON_TERMINAL_MS = 120_000; // somebody may have to type a password
 const HINT_MS = 5000;
 const MIN_PAUSE_MS = 1000; // before another attempt
 const MAX_PAUSE_MS = 30_000;
+const WAIT_MS = 3000; // for the first one after a link has ended
 const PING_MS = 10_000;
 const MAX_SILENT_PINGS = 2; // counted, because a laptop may sleep
 const STDERR_MS = 100; // to arrive after the exit; a master of ssh never closes it
@@ -99,7 +100,7 @@ class FarEnd {
     running.add(this);
     this.#child.on('error', ({ message }) => this.end(`cannot start '${program}': ${message}`));
     const { stdin, stdout, stderr } = this.#child;
-    if (stdin === undefined) return; // too many open files
+    if ((stdin as Writable | undefined) === undefined) return; // no free file descriptor; the error follows
     for (const handle of [this.#child, stdin, stdout, stderr] as unknown as Socket[]) handle.unref();
     this.#child.on('exit', async (code, signal) => {
       await Promise.race([once(stderr, 'close'), sleep(STDERR_MS)]);
@@ -207,8 +208,8 @@ export class Link implements Machine {
   }
 
   /**
-   * Resolves when the link is open and `sockets` is known. Waits for the first attempt, and for the first one after the
-   * link has ended; otherwise, a machine that cannot be reached fails at once.
+   * Resolves when the link is open and `sockets` is known. Waits for the first attempt, and up to 3 s after the link has
+   * ended; otherwise, a machine that cannot be reached fails at once.
    *
    * @throws {LinkError} Why it is not open.
    */
@@ -218,19 +219,23 @@ export class Link implements Machine {
   }
 
   async #keepOpen(): Promise<void> {
-    for (let [pauseMs, isAwaited] = [0, true]; ;) {
-      const pause = pauseMs === 0 ? undefined : sleep(pauseMs, undefined, { ref: false });
-      const attempt = pause === undefined ? this.#start() : pause.then(() => this.#attempt('later'));
-      if (isAwaited) this.#opening = attempt;
+    let [attempt, pauseMs] = [this.#start(), 0];
+    const later = (): Promise<FarEnd> => pause(pauseMs).then(() => this.#attempt('later'));
+    this.#opening = attempt;
+    for (;;) {
       try {
         const far = await attempt;
         this.#opening = attempt;
-        await far.ended;
-        [pauseMs, isAwaited] = [MIN_PAUSE_MS, true];
+        const lost = new LinkError(this.label, await far.ended);
+        pauseMs = MIN_PAUSE_MS;
+        attempt = later();
+        this.#opening = Promise.race([attempt, pause(WAIT_MS).then(() => Promise.reject(lost))]);
+        this.#opening.catch(() => {}); // nobody may wait for it
       } catch (error) {
         this.#opening = attempt;
         if (NEEDS_PERSON.test(`${error}`)) return;
-        [pauseMs, isAwaited] = [Math.min(MAX_PAUSE_MS, Math.max(MIN_PAUSE_MS, 2 * pauseMs)), false];
+        pauseMs = Math.min(MAX_PAUSE_MS, Math.max(MIN_PAUSE_MS, 2 * pauseMs));
+        attempt = later();
       }
     }
   }
@@ -255,7 +260,7 @@ export class Link implements Machine {
     const mayAsk = which === 'asking';
     const limitMs = mayAsk ? START_ON_TERMINAL_MS : START_MS;
     const [program = '', ...args] = this.#command;
-    const command = [program, ...!mayAsk && program === 'ssh' ? ['-o', 'BatchMode=yes'] : [], ...args];
+    const command = [program, ...!mayAsk && basename(program) === 'ssh' ? ['-o', 'BatchMode=yes'] : [], ...args];
     let onReady!: (reason: null) => void;
     const isReady = new Promise<null>((resolve) => (onReady = resolve));
     const far = new FarEnd(command, this.#folder, !mayAsk, (stream, type, data) => {
@@ -328,9 +333,14 @@ export class Link implements Machine {
   }
 }
 
+/** Does not keep the tool running. */
+function pause(ms: number): Promise<void> {
+  return sleep(ms, undefined, { ref: false });
+}
+
 /** Whether clients take the path of a socket, and as it is: it tells which systems are known. */
 function isPath(text: string): boolean {
-  return resolve(text) === text && text.endsWith('.sock') && Buffer.byteLength(text) <= MAX_PATH_LENGTH;
+  return posix.resolve(text) === text && text.endsWith('.sock') && Buffer.byteLength(text) <= MAX_PATH_LENGTH;
 }
 
 /** @param code By default, none of those that tell whether a system is absent. */

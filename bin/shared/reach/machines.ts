@@ -117,8 +117,9 @@ export async function findIn(
       unreachable.delete(label);
       return found;
     } catch (error) {
-      if (!(error instanceof LinkError)) throw error;
-      unreachable.set(label, error.message);
+      const isUnreachable = error instanceof LinkError;
+      if (folders.length === 1 && !isUnreachable) throw error; // otherwise, the others must not suffer
+      unreachable.set(label, `${isUnreachable ? '' : `${label}: `}${(error as Error).message}`);
       return [];
     }
   }));
