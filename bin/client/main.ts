@@ -164,11 +164,12 @@ async function showLive(name: 'list' | 'top', names: string[], values: Values, t
     throw new UsageError(`${what} ${why}; 'watch --all' prints a line for each change`);
   }
   const folders = foldersOf(values);
+  const others = folders.filter(({ machine }) => machine.open !== undefined);
   const isFolder = ([...ADDRESS_PARTS, 'targets'] as const).every((option) => values[option] === undefined);
   let targets: Target[] = [];
   if (name === 'list') await selectAll(what, names, values, timeoutMs); // only to reject targets and addresses
   else if (!isFolder || names.length > 0) targets = await selectTargets(names, values, timeoutMs, '');
-  else await findIn(folders, (folder) => folder.systems({ timeoutMs }), PATIENCE_MS); // may ask for passwords
+  else await findIn(others, (folder) => folder.systems({ timeoutMs }), PATIENCE_MS); // may ask for passwords
   await keepTerminal();
   if (name === 'list') await watchList(folders, timeoutMs, endOfOutput());
   else await new Top().run(targets, targets.length > 0 ? [] : folders, timeoutMs);
