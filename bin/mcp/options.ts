@@ -27,7 +27,7 @@ Everything else requires --allow. It sees the questions of programs, but never a
 
 ${TARGET_HELP}
 Without TARGET, control-mcp uses the address in the environment, or else all live systems in the folder, or else
-localhost:8391.
+localhost:8391; with --via, all live systems of the machines.
 
 ${describeOptions(OPTIONS)}
 

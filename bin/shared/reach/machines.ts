@@ -12,7 +12,7 @@ import type { Found } from './targets.ts';
 /** The option that names machines. */
 export const VIA_OPTION: ListOption = {
   type: 'string', multiple: true, value: '[LABEL=]CMD', completion: 'hosts',
-  help: 'as if on another machine: CMD is its name for ssh, or a command that runs another one there, such as ' +
+  help: 'another machine, as if on it: CMD is a host for ssh, or a command that runs others there, such as ' +
     "'docker exec -i web'; may be repeated (default: CONTROL_VIA, such as 'gpu1, gpu2')",
 };
 
