@@ -208,8 +208,8 @@ export class Link implements Machine {
   }
 
   /**
-   * Resolves when the link is open and `sockets` is known. Waits for the first attempt, and up to 3 s after the link has
-   * ended; otherwise, a machine that cannot be reached fails at once.
+   * Resolves when the link is open and `sockets` is known. Waits for the first attempt, and up to 3 s after the link
+   * has ended; otherwise, a machine that cannot be reached fails at once.
    *
    * @throws {LinkError} Why it is not open.
    */
