@@ -83,8 +83,7 @@ export async function selectClient(
     return createClient(values, { machine });
   }
   refuseAddress(values);
-  const { via, dir } = values;
-  const [target, ...others] = await parseTargets([word], { via, dir });
+  const [target, ...others] = await parseTargets([word], values);
   const [reason] = unreachable.values();
   if (reason !== undefined) throw new Error(reason);
   await target?.client.machine.open?.();
