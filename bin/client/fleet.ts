@@ -5,6 +5,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { ageOf, questionsIn } from '../shared/words/asks.ts';
 import { describeDetail, describeEnd, describeStatus, splitDetail } from '../shared/words/describe.ts';
 import { describeDuration } from '../shared/words/time.ts';
+import { findIn, PATIENCE_MS, unreachable } from '../shared/reach/machines.ts';
 import { isAbsent, isDenied, isUnanswered } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
 import { excerptOf, printable } from '../shared/words/text.ts';
@@ -134,7 +135,7 @@ export class Fleet {
 
   /** Why folders cannot be read; otherwise empty. */
   get error(): string {
-    return [...this.#errors.values()].join('; ');
+    return [...this.#errors.values()].filter((error) => error !== '').join('; ');
   }
 
   #setRows(rows: readonly Row[]): void {
@@ -153,10 +154,11 @@ export class Fleet {
   async addAll(folder: Folder, timeoutMs: number): Promise<void> {
     while (!this.#signal.aborted) {
       const live = this.#rows.filter(({ isEnded }) => !isEnded);
+      const known = new Set(live.map(({ target }) => target.client.key));
       try {
-        const targets = await folder.systems({ timeoutMs }, new Set(live.map(({ target }) => target.client.key)));
-        if (targets.length > 0) this.add(targets, false);
-        this.#errors.delete(folder);
+        const found = await findIn([folder], () => folder.systems({ timeoutMs }, known), PATIENCE_MS);
+        if (found.length > 0) this.add(found, false);
+        this.#errors.set(folder, printable(unreachable.get(folder.machine.label) ?? ''));
       } catch (error) {
         this.#errors.set(folder, printable((error as Error).message));
       }

@@ -5,7 +5,7 @@ import { setMaxListeners } from 'node:events';
 import { ADDRESS_PARTS } from '../shared/reach/access.ts';
 import { dial, FRAME, HELLO, MAX_FRAME_LENGTH } from '../shared/reach/far.ts';
 import { findStatus } from '../shared/words/commands.ts';
-import { keepTerminal } from '../shared/reach/link.ts';
+import { endLinks, keepTerminal } from '../shared/reach/link.ts';
 import { findIn, foldersOf, PATIENCE_MS, unreachable } from '../shared/reach/machines.ts';
 import { EXIT, UsageError, warn } from '../shared/line/options.ts';
 import { inParallel } from '../shared/reach/targets.ts';
@@ -173,6 +173,7 @@ async function showLive(name: 'list' | 'top', names: string[], values: Values, t
   await keepTerminal();
   if (name === 'list') await watchList(folders, timeoutMs, endOfOutput());
   else await new Top().run(targets, targets.length > 0 ? [] : folders, timeoutMs);
+  endLinks();
   return EXIT.DONE;
 }
 

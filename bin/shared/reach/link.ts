@@ -53,22 +53,26 @@ export class LinkError extends Error {
 type OnFrame = (stream: string, type: string, data: Buffer) => void;
 
 const running = new Set<FarEnd>();
-const endAll = (): void => running.forEach((far) => far.end('the tool has ended'));
 let isWatching = false;
 
 /** Ends all commands with the tool, also when a signal ends it: ssh that hangs does not notice the end of its input. */
 function endWithTool(): void {
   if (isWatching) return;
   isWatching = true;
-  process.on('exit', endAll);
+  process.on('exit', endLinks);
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     const end = (): void => {
       if (process.listenerCount(signal) > 1) return; // the tool handles it, and may still need them
-      endAll();
+      endLinks();
       process.off(signal, end).kill(process.pid, signal);
     };
     process.on(signal, end);
   }
+}
+
+/** Ends all links, for a tool that ends while one is being opened. */
+export function endLinks(): void {
+  for (const far of running) far.end('the tool has ended');
 }
 
 /** A command, and the frames of the far end that it starts. It does not keep the tool running. */

@@ -58,13 +58,14 @@ function parseVia(option: string, text: string): [label: string, command: string
   const [, given, line = text] = /^(\w[\w.-]*)=(.*)$/s.exec(text) ?? [];
   const words = splitShell(line);
   const [first = '', second] = words ?? [];
-  if (words === null || first === '' || first.startsWith('-')) {
+  if (words === null) throw new UsageError(`${option} must close its quotes, got '${text}'`);
+  if (first === '' || first.startsWith('-')) {
     throw new UsageError(`${option} must be a host or a command, got '${text}'`);
   }
   const last = words.filter((word) => word !== '--').at(-1) ?? '';
   const label = given ?? last.replace(/^.*@/, '');
   if (!/^\w[\w.-]*$/.test(label)) {
-    throw new UsageError(`${option} needs a label, such as gpu1='${line}', got '${text}'`);
+    throw new UsageError(`${option} needs a label, so write LABEL=COMMAND: got '${text}'`);
   }
   if (second === undefined) return [label, first.toLowerCase() === DEFAULT_HOST ? null : ['ssh', '--', first]];
   return [label, words];

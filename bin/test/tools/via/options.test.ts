@@ -33,18 +33,20 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
 
   it('refuses what is no host and no command', async () => {
     for (const text of [
-      '', ' ', '-oProxyCommand=id', '-x y', "''", '""', "'-x'", '\\-x', "ssh 'gpu1", 'ssh "gpu1', 'gpu1\\', 'm=', 'm= ',
-      'm=-x', "m=''", '\x1b[2J"',
+      '', ' ', '-oProxyCommand=id', '-x y', "''", '""', "'-x'", '\\-x', 'm=', 'm= ', 'm=-x', "m=''",
     ]) {
       const error = `--via must be a host or a command, got '${text.trim()}'`;
       await assertRefused([`--via=${text}`, 'list'], error);
     }
     for (const text of ['[::1]', '/usr/bin/x', 'ana@', 'a b/c', 'ssh gpu1 PATH=/x:$PATH', 'ssh ""', 'm/n=x y/z']) {
-      await assertRefused(['--via', text, 'list'], `--via needs a label, such as gpu1='${text}', got '${text}'`);
+      await assertRefused(['--via', text, 'list'], `--via needs a label, so write LABEL=COMMAND: got '${text}'`);
+    }
+    for (const text of ["ssh 'gpu1", 'ssh "gpu1', 'gpu1\\', '\x1b[2J"']) {
+      await assertRefused(['--via', text, 'list'], `--via must close its quotes, got '${text}'`);
     }
     const list = { CONTROL_VIA: 'gpu1,,gpu2' };
     await assertRefused(['list'], "CONTROL_VIA must be a host or a command, got ''", list);
-    await assertRefused(['list', '--via', 'x y='], "--via needs a label, such as gpu1='x y=', got 'x y='", list);
+    await assertRefused(['list', '--via', 'x y='], "--via needs a label, so write LABEL=COMMAND: got 'x y='", list);
   });
 
   it('refuses targets that no machine has, or several may have', async () => {
