@@ -134,7 +134,8 @@ async function find(word: Word, all: readonly Folder[], sources: Sources): Promi
     if (text === '') return await findIn(folders, (folder) => folder.systems(reach), patienceMs);
     const isName = !/[:/]/.test(text) && isIP(text) === 0;
     const usable = isName ? folders.filter(({ fault }) => fault === '') : [];
-    const found = await findIn(usable, (folder) => findNamed(text, folder, reach), patienceMs);
+    const named = (folder: Folder): Promise<Found[]> => findNamed(text, folder, reach);
+    const found = usable.length > 0 ? await findIn(usable, named, patienceMs) : [];
     if (found.length > 0 || usable.some(({ machine }) => unreachable.has(machine.label))) return found;
     if (!isName || text.toLowerCase() === DEFAULT_HOST) return [folderOf(text, folders, allHint).at(text, reach)];
     if (absence === 'none') return [];
