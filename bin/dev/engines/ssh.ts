@@ -102,7 +102,8 @@ END
     failsWith('changed', 'ssh ended with exit code 255: Host key verification failed.'),
     ...['refused', 'changed'].map((host): Step => ({
       name: `no other attempt: ${host}`,
-      do: `rm attempts; timeout 10 control-board --listen localhost:0 --via ${host} >/dev/null || true; wc -l <attempts`,
+      do: `rm attempts; timeout 10 control-board --listen localhost:0 --via ${host} >/dev/null || true
+        wc -l <attempts`,
       expect: prints(/^1$/),
     })),
     {
