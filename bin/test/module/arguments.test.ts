@@ -50,6 +50,7 @@ describe('A wrong argument', LIMIT, () => {
     ['host', (value) => connect(value), [127, null], HOSTS],
     ['port', (value) => connect('localhost', value), ['80', null], [NaN, 0, 65_536]],
     ['timeout', (value) => connect('localhost', 80, { timeout: value }), ['1', null], TIMEOUTS],
+    ['connect', (value) => connect('localhost', 80, { connect: value }), [null, 'ssh']],
     ['endpoint', (value) => client.request(value), [5, null], ['', 'Say', '../say', 'say?by=x', 'é', 'x'.repeat(33)]],
     ['arguments', (value) => client.request('say', { arguments: value }), [0, '', null, 'text=a', true]],
     ['wait', (value) => client.request('pause', { wait: value }), ['1', null], [0, 1.5, 301]],

@@ -6,7 +6,9 @@ import fs, {
   chmodSync, chownSync, existsSync, lchownSync, linkSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync,
   symlinkSync, utimesSync, writeFileSync,
 } from 'node:fs';
+import { createConnection } from 'node:net';
 import { basename, dirname, join, parse, relative } from 'node:path';
+import { Duplex } from 'node:stream';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
@@ -383,6 +385,23 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
       }
     }
     assert.deepEqual(requests, []);
+  });
+
+  it('uses a connection that it is given, whatever the path; what could not be connected was not sent', async (t) => {
+    const response = 'HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n{"result":"ok"}';
+    const { requests, port } = await startForeign(t, (socket) => void socket.end(response));
+    const clientWith = (connect: () => Duplex): WebApiClient => {
+      return new WebApiClient(undefined, undefined, { socketPath: '/elsewhere/t.sock', connect });
+    };
+    assert.equal(await clientWith(() => createConnection(port, '127.0.0.1')).pause(), 'ok');
+    assert.equal(requests.length, 1);
+    const broken = Object.assign(new Error('no route'), { code: 'EHOSTUNREACH' });
+    const client = clientWith(() => new Duplex({ construct: (callback) => setImmediate(callback, broken) }));
+    const error = 'unix:/elsewhere/t.sock does not respond: no route';
+    const failed = { ok: false, error, phase: 'connect', body: {}, statusCode: undefined, code: broken.code };
+    for (const values of [undefined, { text: 'x' }]) {
+      assert.deepEqual(await client.request('say', { arguments: values }), failed);
+    }
   });
 
   it('reports a socket without a server as OFFLINE', async (t) => {
