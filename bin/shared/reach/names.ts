@@ -131,7 +131,7 @@ async function find(word: Word, all: readonly Folder[], sources: Sources): Promi
     const [text, folders] = foldersFor(word.text, all);
     const isAnywhere = folders.length > 1; // there, a machine could get the token of another one
     const reach = { timeoutMs, tokenFile: tokenFile ?? (isAnywhere ? null : undefined) };
-    if (text === '') return await findIn(folders, (folder) => folder.systems(reach), patienceMs);
+    if (text === '' && word.text !== '') return await findIn(folders, (folder) => folder.systems(reach), patienceMs);
     const isName = !/[:/]/.test(text) && isIP(text) === 0;
     const usable = isName ? folders.filter(({ fault }) => fault === '') : [];
     const named = (folder: Folder): Promise<Found[]> => findNamed(text, folder, reach);

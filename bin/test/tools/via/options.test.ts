@@ -5,7 +5,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { UsageError } from '../../../shared/line/options.ts';
-import { makeFolder, TOKEN } from '../../helpers.ts';
+import { makeFolder, runProgram, TOKEN } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { call, linesOf, makeFile } from '../client/helpers.ts';
@@ -47,6 +47,16 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
     const list = { CONTROL_VIA: 'gpu1,,gpu2' };
     await assertRefused(['list'], "CONTROL_VIA must be a host or a command, got ''", list);
     await assertRefused(['list', '--via', 'x y='], "--via needs a label, so write LABEL=COMMAND: got 'x y='", list);
+  });
+
+  it('takes an empty target for no system, not for all', async (t) => {
+    const session = openSession(t);
+    await session.serve('train-7');
+    for (const via of [[], ['--via', `m=env XDG_RUNTIME_DIR=${session.env.XDG_RUNTIME_DIR}`]]) {
+      const { code, stderr } = await runProgram(t, 'client', [...via, 'pause', ''], '', session.env);
+      assert.equal(code, 2);
+      assert.match(stderr, /there is no system ''/);
+    }
   });
 
   it('refuses targets that no machine has, or several may have', async () => {
