@@ -28,7 +28,7 @@ class Control:
     commands: a dict of names and functions: the program's own commands. The parameters are those of the function, each
         with a type (bool, int, float, str or typing.Literal), which typing.Annotated can limit: Annotated[float,
         {'minimum': 0, 'maximum': 1}], Annotated[str, {'maxLength': 80}]. A default is optional. The first line of the
-        docstring is the description. The client receives the return value; if the function raises, only the command fails.
+        docstring is the description. Clients receive the return value; if the function raises, only the command fails.
     Only one thread may call poll() and ask().
     Raises TypeError or ValueError if a command cannot be declared, even without control-run."""
     Interrupted = Interrupted
