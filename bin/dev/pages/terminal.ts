@@ -1,7 +1,7 @@
 // A terminal of the checker of the pages: types commands, and compares what it shows with the page.
 
-import { spawn, spawnSync } from 'node:child_process';
-import { join, resolve } from 'node:path';
+import { spawn } from 'node:child_process';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ChildProcess } from 'node:child_process';
 
@@ -13,7 +13,6 @@ export const HOME = '/run/ana';
 export const TOOLS = '/run/tools'; // in front of the PATH
 
 const SECONDS = 120; // for a command to end
-const LISTENS = ': < /dev/tcp/localhost/8391';
 const READY = '\x1e'; // the shell's prompt
 const PROMPT = /^(.*(?:\S \([^)]*\) > |\[N\]\) ))(.+)$/;
 const JOB = /^\[\d+\][-+ ] *(\d+$|(Done|Exit|Terminated|Killed|Hangup|Interrupt|Running|Stopped)\b)/;
@@ -29,7 +28,7 @@ export class Terminal {
     const { PATH, LANG, PYENV_ROOT, HOME: home = '' } = process.env;
     const env = {
       LANG, PYENV_ROOT, PATH: `${TOOLS}:${PATH}`, HOME, USER: 'ana', TERM: 'xterm', NO_COLOR: '1', PS1: READY, PS2: '',
-      XDG_RUNTIME_DIR: '/run/user/1000', CONTROL_BY: 'ana@laptop', REPOSITORY: resolve('.'),
+      XDG_RUNTIME_DIR: '/run/user/1000', CONTROL_BY: 'ana@laptop',
       npm_config_cache: join(home, '.npm'), npm_config_prefer_offline: 'true', npm_config_update_notifier: 'false',
     };
     this.#script = spawn('script', ['-qfc', SHELL, '/dev/null'], { cwd: HOME, env });
@@ -51,11 +50,7 @@ export class Terminal {
       this.#script.stdin?.write(prompt === undefined ? '\x03' : `${input}\r`);
     }
     const hasEnded = await this.#until(() => this.#output.includes(READY), seconds);
-    for (const key of hasEnded ? [] : ['\x03', '\x04']) { // Ctrl-C, Ctrl-D
-      if (!this.#output.includes(READY)) this.#script.stdin?.write(key);
-      await this.#until(() => this.#output.includes(READY), 3);
-    }
-    if (hasEnded && /[^&]&\s*(#.*)?$/.test(command)) await this.#until(isListening, 10); // as a reader waits
+    if (!hasEnded && !await this.#end('\x03')) await this.#end('\x04'); // Ctrl-C, Ctrl-D
     const difference = this.#compare(output);
     if (hasEnded && difference === null) return null;
     return `$ ${command}${hasEnded ? '' : ` # still runs after ${seconds} s`}\n${difference ?? ''}`;
@@ -68,8 +63,15 @@ export class Terminal {
     return async () => {
       await this.#until(() => this.#compare(output, true) === null, 10);
       const difference = this.#compare(output, true);
+      if (!await this.#end('\x03')) return `$ ${command} # still runs after Ctrl-C`;
       return difference && `$ ${command}\n${difference}`;
     };
+  }
+
+  /** Presses a key, unless the command has ended. */
+  async #end(key: string): Promise<boolean> {
+    if (!this.#output.includes(READY)) this.#script.stdin?.write(key);
+    return this.#until(() => this.#output.includes(READY), 10);
   }
 
   async #begin(command: string): Promise<void> {
@@ -90,10 +92,6 @@ export class Terminal {
     const seen = lines.filter((line) => !JOB.test(line) && line.trim() !== '');
     return compare(expected.filter((line) => line !== '^C' && line !== ''), seen, mayContinue);
   }
-}
-
-function isListening(): boolean {
-  return spawnSync('bash', ['-c', LISTENS]).status === 0;
 }
 
 /** The first difference between the output on a page and the lines seen. */
