@@ -8,8 +8,8 @@
 //            next line. The lines up to the next command are its output. Text after the prompts `… (…) > ` and
 //            `(y/[N]) ` is typed, and a line `^C` presses Ctrl-C. Ignored: words with a digit or at least 20 letters
 //            (numbers, dates, ids, keys), units of durations, widths of gaps, empty lines, the shell's lines about
-//            jobs, and statuses that a long wait shows (`pausing … paused`). `…` stands for any text; alone on its
-//            line, for any lines. All blocks of a page share one terminal, except those marked `background`.
+//            jobs, and what a long wait shows (`pausing … paused`, `… may still start`). `…` stands for any text; alone
+//            on its line, for any lines. All blocks of a page share one terminal, except those marked `background`.
 //   sh       Runs as a script, which must exit with code 0.
 //   ts       Is type-checked against control.ts; undeclared names and packages count as `any`. Without an import of
 //            control.mts, it is a fragment: statements, or properties of the argument of launch().
