@@ -21,8 +21,9 @@
 // Comments directly before a block:
 //
 //   <!-- background -->        The text has the reader use another terminal. The last command keeps running there. The
-//                              next block starts once the first line of output has appeared. The output is compared at
-//                              the end of the page, before Ctrl-C ends the command; more lines may follow.
+//                              next block starts once the output above the first empty line has appeared, or the first
+//                              line if there is none. The output is compared at the end of the page, before Ctrl-C ends
+//                              the command; more lines may follow.
 //   <!-- on gpu1: COMMANDS --> The text says what runs on another machine, gpu1 or gpu2: these commands, which must end,
 //                              start it. `ssh` is a stand-in: these machines have homes, session folders and ports of
 //                              their own, but share the processes.

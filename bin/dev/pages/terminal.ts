@@ -57,10 +57,10 @@ export class Terminal {
     return `$ ${command}${hasEnded ? '' : ` # still runs after ${seconds} s`}\n${difference ?? ''}`;
   }
 
-  /** Starts a command that keeps running, and returns once the first line of its output has appeared. */
+  /** Starts a command that keeps running, and returns once its output up to an empty line, or a line, has appeared. */
   async start({ command, output }: Step): Promise<() => Promise<Failure>> {
     await this.#begin(command);
-    await this.#until(() => this.#compare(output.slice(0, 1), true) === null, 20);
+    await this.#until(() => this.#compare(output.slice(0, Math.max(1, output.indexOf(''))), true) === null, 20);
     return async () => {
       await this.#until(() => this.#compare(output, true) === null, 10);
       const difference = this.#compare(output, true);
