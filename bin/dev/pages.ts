@@ -1,8 +1,8 @@
 // Runs the fenced blocks of the pages as printed: `node bin/dev/run.mjs pages`.
 //
-// Each page starts in an empty home folder, as ana@laptop, with a network, processes and /run of its own. The checkout is
-// ~/runtime-control, and the tools are in the PATH. The blocks run from top to bottom, as a reader copies them: nothing
-// prepares a block but what the page shows, and the next command is typed as soon as the prompt is back.
+// Each page starts in an empty home folder, as ana@laptop, with a network, processes and /run of its own. The checkout
+// is ~/runtime-control, and the tools are in the PATH. The blocks run from top to bottom, as a reader copies them: only
+// what the page shows prepares a block, and the next command is typed as soon as the prompt is back.
 //
 //   console  A line `$ COMMAND` is typed into a terminal (bash, 120 columns); an incomplete command continues on the
 //            next line. The lines up to the next command are its output. Text after the prompts `… (…) > ` and
@@ -24,9 +24,9 @@
 //                              next block starts once the output above the first empty line has appeared, or the first
 //                              line if there is none. The output is compared at the end of the page, before Ctrl-C ends
 //                              the command; more lines may follow.
-//   <!-- on gpu1: COMMANDS --> The text says what runs on another machine, gpu1 or gpu2: these commands, which must end,
-//                              start it. `ssh` is a stand-in: these machines have homes, session folders and ports of
-//                              their own, but share the processes.
+//   <!-- on gpu1: COMMANDS --> The text says what runs on another machine, gpu1 or gpu2: these commands start it, and must
+//                              end. `ssh` is a stand-in: these machines have homes, session folders and ports of their
+//                              own, but share the processes.
 //   <!-- not run: REASON -->   For what cannot run here.
 //
 // At the end of a page, nothing may listen at localhost:8391, where the next page starts its program.
