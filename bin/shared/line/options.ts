@@ -8,7 +8,7 @@ import { printable } from '../words/text.ts';
 
 // ───── Exit codes ────────────────────────────────────────────────────────────────────────────────────────────────
 
-export const EXIT = { DONE: 0, REFUSED: 1, USAGE: 2, OFFLINE: 3, NOT_REACHED: 4, NO_ANSWER: 5 } as const;
+export const EXIT = { DONE: 0, REFUSED: 1, USAGE: 2, OFFLINE: 3, NOT_REACHED: 4, NO_ANSWER: 5, ENDED: 6 } as const;
 
 /** A usage error. Its message is one line with the option, the expected value and the value received. */
 export class UsageError extends Error {}

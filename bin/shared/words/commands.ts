@@ -24,8 +24,6 @@ export interface Command {
   lacks?: readonly string[];
   /** It does not concern a system, so it has no targets. */
   isLocal?: true;
-  /** It finds the systems itself. */
-  takesNoTargets?: true;
 }
 
 const STATUSES: readonly SystemStatus[] = Object.values(SystemStatus);
@@ -55,8 +53,8 @@ const SENDING = ['wait', 'timeout', 'reason', 'by'];
 const COMMANDS: readonly Command[] = [
   { name: 'status', help: 'print the status and its cause', options: ['timeout'] },
   { name: 'info', help: 'print all details and the latest commands', options: ['timeout'] },
-  { name: 'list', tool: 'client', options: ['timeout', 'watch'], takesNoTargets: true,
-    help: 'list the live systems of the folder --dir: name, process, status, since when, and target or detail' },
+  { name: 'list', tool: 'client', options: ['timeout', 'watch'],
+    help: 'list the targets, or all of the folder: name, process, status, since when, and target or detail' },
   { name: 'top', tool: 'client', help: 'show the targets, or all of the folder, in a live table with keys' },
   { name: 'watch', tool: 'client', help: 'print each new status and each command that is done, until interrupted',
     options: ['exec', 'on'] },
