@@ -24,9 +24,9 @@
 //                              next block starts once the output above the first empty line has appeared, or the first
 //                              line if there is none. The output is compared at the end of the page, before Ctrl-C ends
 //                              the command; more lines may follow.
-//   <!-- on gpu1: COMMANDS --> The text says what runs on another machine, gpu1 or gpu2: these commands start it, and must
-//                              end. `ssh` is a stand-in: these machines have homes, session folders and ports of their
-//                              own, but share the processes.
+//   <!-- on gpu1: COMMANDS --> The text says what runs on another machine, gpu1 or gpu2: these commands start it, and
+//                              must end. `ssh` is a stand-in: these machines have homes, session folders and ports of
+//                              their own, but share the processes.
 //   <!-- not run: REASON -->   For what cannot run here.
 //
 // At the end of a page, nothing may listen at localhost:8391, where the next page starts its program.
@@ -166,7 +166,7 @@ function parsePage(page: string): Block[] {
   const fence = /^((?: *<!--(?:(?!-->)[^])*-->\s*)*)( *)```(\w*)\n([^]*?)^\2```$/gm;
   return [...page.matchAll(fence)].map(({ index, 1: comments = '', 2: indent, 3: language = '', 4: text = '' }) => ({
     line: page.slice(0, index + comments.length).split('\n').length,
-    file: /\bas `([^`]+)`:\s+$/.exec(page.slice(0, index))?.[1],
+    file: /\bas\s`([^`]+)`:\s+$/.exec(page.slice(0, index))?.[1],
     language,
     text: text.replaceAll(new RegExp(`^${indent}`, 'gm'), ''),
     comments: [...comments.matchAll(/<!--\s*([^]*?)\s*-->/g)].map(([, comment = '']) => comment),
