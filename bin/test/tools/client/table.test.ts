@@ -240,6 +240,21 @@ describe('control-client top', SUITE, () => {
     await finished;
   });
 
+  it('asks before it resumes what somebody else has paused, and says who and why', async (t) => {
+    const { show, open } = openTable(t);
+    const holds = [{ by: 'ben@desk', reason: `B leaks memory ${'!'.repeat(99)}` }, { by: 'ana' }];
+    const { requests } = await show('train', { status: 'paused', ...holds[0], holds, result: 'ok', state: 'done' });
+    const { write, showsLine, type } = await open('top');
+    await showsLine(/^1 system: 1 paused$/);
+    await type('r', /Resume train, paused by ben@desk: B leaks memory !+… \(y\/N\)/);
+    await type('n', /resume cancelled/);
+    assert.deepEqual(requests.filter((request) => request.startsWith('POST')), []);
+    await type('r', /Resume train, /);
+    write('y');
+    await showsLine(/^resume train: active \(\d+\.\d s\)$/);
+    assert.deepEqual(requests.filter((request) => request.startsWith('POST')), ['POST /api/resume']);
+  });
+
   it('shows what a system asks, before all others, and all about it in the info', async (t) => {
     const { show, open } = openTable(t);
     let asks: object[] = [];
@@ -341,6 +356,7 @@ describe('control-client top', SUITE, () => {
       ['/paused\r', /^3 systems: .*; 'paused' matches 2$/, 'Eval strain'],
       ['/q', /^\/pausedq_ /, ''],
       ['\x1b', /^3 systems: 2 paused, 1 active$/, 'Eval strain train'],
+      ['/strain\r\x1b/EV', /^\/EV_ /, 'Eval'], // Esc and soon another key
     ];
     for (const [keys, line, expected] of steps) {
       write(keys);
