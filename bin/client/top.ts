@@ -145,7 +145,7 @@ export class Top {
 
   #describe(row: Row, width: number): string[] {
     this.#fleet.visible = [row];
-    const { info, isCurrent } = row.system;
+    const { info, system: { isCurrent } } = row;
     const lines = info['status'] === undefined ? [] : describeInfo(info);
     const title = `${row.fullName}: ${row.story}${isCurrent ? '' : '; before:'}`;
     return [inverse(fit(title, width)), ...lines.flatMap((line) => wrap(line, width, INDENT))];
@@ -223,7 +223,7 @@ export class Top {
       this.#selected = rows[Math.max(0, Math.min(index, rows.length - 1))];
     }
     if (row === undefined) return;
-    const { fullName, system: { info } } = row;
+    const { fullName, info } = row;
     const isOthers = holdsOf(info).some(({ by }) => by !== BY); // resume also ends their holds
     if (key === 'r' && isOthers) this.#ask('resume', `Resume ${fullName}, paused${describeCause(info)}?`);
     else if (Object.hasOwn(COMMANDS, key)) this.#sent.push(this.#send(COMMANDS[key] as string, row));
