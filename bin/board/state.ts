@@ -125,7 +125,7 @@ export function canSaveIn({ detail }: Body): boolean {
   return splitDetail(detail).run['canSave'] !== false;
 }
 
-/** Whether an entry is a save that control-run has refused: none has failed. `canSave` is unknown for its first 10 s. */
+/** Whether an entry is a save that control-run has refused: none has failed. For 10 s, `canSave` is unknown. */
 export function isRefusedSave({ command, state, error }: Body, info: Body): boolean {
   const isOfRun = splitDetail(info['detail']).run['pid'] !== undefined;
   const hasNoWay = !canSaveIn(info) || (isOfRun && /^no way to save: /.test(excerptOf(error)));
