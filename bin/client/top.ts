@@ -9,7 +9,7 @@ import { clockTime } from '../shared/words/time.ts';
 import { describeDone, follow } from '../shared/reach/follow.ts';
 import { readHistory } from '../shared/reach/history.ts';
 import { warn } from '../shared/line/options.ts';
-import { CTRL_C, CTRL_Z, jobState, spareTerminalAtExit, startRawMode } from '../shared/line/terminal.ts';
+import { CTRL_C, CTRL_Z, ESCAPE_MS, jobState, spareTerminalAtExit, startRawMode } from '../shared/line/terminal.ts';
 import { Fleet } from './fleet.ts';
 import { fit, Screen, Table, wrap } from './table.ts';
 import type { Interface, Key } from 'node:readline';
@@ -28,7 +28,6 @@ const HELP = 'q quit  p pause  r resume  s save  d shut down  Enter info  l log 
 const COMMANDS: Readonly<Record<string, string>> = { p: 'pause', r: 'resume', s: 'save-state' };
 const ANSWER = ' (y/N)';
 const COMMAND_MS = 30_000;
-const ESCAPE_MS = 100; // then Esc is no longer the start of a sequence: a slow connection may split one
 const QUIT_MS = 2000; // for pending commands
 const INDENT = ' '.repeat(10); // of the values in describeInfo()
 const LOG_MS = 2000; // between two readings of the log that is shown
