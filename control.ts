@@ -1,4 +1,4 @@
-/*! control.ts 0.19.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.20.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve (in a bundle: the whole bundle) */
 //
@@ -42,7 +42,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
-/** The version of this file. */ export const VERSION: string = '0.19.0';
+/** The version of this file. */ export const VERSION: string = '0.20.0';
 /** The default host name of servers and clients. */ export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
@@ -752,8 +752,10 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
   const hostHint = 'Host not allowed: use localhost or an IP address, or set the option allowedHosts';
   const foreignHost = prepare(403, { error: hostHint });
   const webPage = prepare(403, { error: 'Requests from web pages are not allowed: use control-board' });
-  const tokenHint = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the tools';
-  const unauthorized = prepare(401, { error: tokenHint }, 'WWW-Authenticate', 'Bearer');
+  const tokenHint = 'set CONTROL_TOKEN_FILE or CONTROL_TOKEN, or the option token of WebApiClient';
+  const [noToken, wrongToken] = ['Missing', 'Wrong'].map((fault) => {
+    return prepare(401, { error: `${fault} token: ${tokenHint}` }, 'WWW-Authenticate', 'Bearer');
+  }) as [PreparedResponse, PreparedResponse];
   let allowedAuthority: string | undefined; // cached: most requests have the same
   /** Returns an error response if the request is malformed, could come from a web page, or lacks the token. */
   return ({ method, httpVersion }: IncomingMessage, head: RequestHead, isUnix: boolean): PreparedResponse | null => {
@@ -767,10 +769,11 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
     if (origin !== undefined || (site !== undefined && !isTyped)) return webPage;
     if (token === undefined) return null;
     const { createHash, timingSafeEqual } = process.getBuiltinModule('node:crypto'); // slow to load, often not needed
-    const given = /^Bearer +(\S+)$/i.exec(authorization)?.[1] ?? ''; // RFC 6750 §2.1
+    const given = /^Bearer +(\S+)$/i.exec(authorization)?.[1]; // RFC 6750 §2.1
+    if (given === undefined) return noToken;
     // The time that it takes to compare digests reveals nothing about the token.
     const [one, other] = [given, token].map((text) => createHash('sha256').update(text).digest());
-    return timingSafeEqual(one as Buffer, other as Buffer) ? null : unauthorized;
+    return timingSafeEqual(one as Buffer, other as Buffer) ? null : wrongToken;
   };
 }
 
@@ -1176,7 +1179,8 @@ function listen(data: ThreadData, server: HttpServer, checkPath: typeof checkTru
       const bound = listeners.map((listener) => listener.address() as AddressInfo); // none if Unix
       const isPublic = bound.some(({ address }) => !/^(::ffff:)?127\.|^::1$/.test(address));
       log?.start();
-      report({ type: 'listening', port: bound[0]?.port ?? 0, isPublic });
+      data.about.port = bound[0]?.port;
+      report({ type: 'listening', port: data.about.port ?? 0, isPublic });
     },
 
     /** Listens on all addresses, on the same port, and then at the socket. */
@@ -1346,6 +1350,7 @@ export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   name: string;
   pid: number;
   host: string; // empty on Deno
+  port?: number | undefined; // absent if the server listens only at a Unix socket; from version 0.20 on
   startedAt: string;
   version: string; // of control.ts
   status: string | null;
@@ -1414,6 +1419,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
     about: {
       name: tidy(name), pid: process.pid,
       host: process.versions['deno'] === undefined ? hostname() : '', // Deno would ask the user for permission
+      port: undefined as number | undefined, // once the thread listens
       startedAt: new Date(performance.timeOrigin).toISOString(), version: VERSION,
     },
     host, port: isNetwork ? port : null, token, allowedHosts: [...allowedHosts], maxQueueSize, maxConnections,

@@ -158,14 +158,14 @@ async function offerArguments(
   const command = findCommand('client', word);
   if (command === undefined) return;
   if (name === undefined && command.argument !== undefined) offer(command.argument.values ?? []);
-  else if (!command.isLocal && !command.takesNoTargets) {
+  else if (!command.isLocal) {
     const ended = command.name === 'log' ? logsOfUser().map(nameOf).filter((logged) => /^\w[\w.-]*$/.test(logged)) : [];
     offer([...new Set([...await completeName(current, values), ...ended])]);
   }
   if (command.name !== 'run' && command.name !== 'answer') return;
   const isFirst = command.name === 'run' || isQuestionId(name ?? ''); // otherwise, the first word may be a target
   const after = name === undefined || isFirst ? others : [name, ...others];
-  const targets = await selectTargets(after.filter((other) => !isArgument(other)), values, COMPLETION_MS, '');
+  const targets = await selectTargets(after.filter((other) => !isArgument(other)), values, COMPLETION_MS);
   const reply = await targets[0]?.client.request('info');
   const typed = [...name !== undefined && isFirst ? [name] : [], ...after.filter(isArgument), current];
   if (command.name === 'run') offer(completionsOf(acceptedIn(reply), typed));

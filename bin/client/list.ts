@@ -1,5 +1,6 @@
-// control-client list: the live systems in a folder, and what they are doing.
+// control-client list: the targets or all live systems in a folder, and what they are doing.
 
+import { once } from 'node:events';
 import { EXIT, warn } from '../shared/line/options.ts';
 import { isAbsent, statusNameOf } from '../shared/reach/replies.ts';
 import { inParallel } from '../shared/reach/targets.ts';
@@ -16,7 +17,7 @@ export async function list(targets: readonly Target[], isJson: boolean): Promise
   let exitCode: number = EXIT.DONE;
   await inParallel(targets, async (target) => {
     const reply = await target.client.ask();
-    if (isAbsent(reply)) return; // it has ended
+    if (isAbsent(reply) && target.socket !== undefined) return; // it has ended
     const row = new Row(target);
     row.system.note(statusNameOf(reply), reply);
     rows.push(row);
@@ -33,7 +34,12 @@ export async function list(targets: readonly Target[], isJson: boolean): Promise
 }
 
 /** Redraws the table every second, and soon after each change, until the signal. */
-export async function watchList(folders: readonly Folder[], timeoutMs: number, signal: AbortSignal): Promise<void> {
+export async function watchList(
+  targets: readonly Target[],
+  folders: readonly Folder[],
+  timeoutMs: number,
+  signal: AbortSignal,
+): Promise<void> {
   const table = new Table();
   const screen = new Screen((width, height) => {
     const room = height - 3; // the header, an error, and the line where the terminal echoes ^C
@@ -47,14 +53,17 @@ export async function watchList(folders: readonly Folder[], timeoutMs: number, s
   const fleet = new Fleet(signal, () => screen.refresh());
   process.stdout.write('\n'.repeat(terminalSize().rows)); // keeps the earlier output in the scrollback
   process.on('SIGCONT', screen.redraw);
-  await Promise.all(folders.map((folder) => fleet.addAll(folder, timeoutMs)));
+  fleet.add(targets);
+  for (const folder of folders) void fleet.addAll(folder, timeoutMs);
+  if (!signal.aborted) await once(signal, 'abort');
   process.off('SIGCONT', screen.redraw);
   screen.close();
 }
 
-function toJson({ target, machine, name, pid, asks, system: { status, error, info } }: Row): string {
+function toJson({ target, machine, name, reportedName, pid, asks, system: { status, error, info } }: Row): string {
   return printableJson({
-    target: target.name, machine: machine || undefined, name, pid: Number(pid) || undefined,
+    target: target.name, machine: machine || undefined, name: reportedName || name,
+    pid: Number(pid) || undefined, port: info['port'],
     status, error: error || undefined,
     since: excerptOf(info['since']) || undefined, by: excerptOf(info['by']) || undefined,
     reason: excerptOf(info['reason']) || undefined, holds: info['holds'], asks: asks ? info['asks'] : undefined,

@@ -2,7 +2,6 @@
 // file finds the targets, runs the command for each, and prints the outcomes.
 
 import { setMaxListeners } from 'node:events';
-import { ADDRESS_PARTS } from '../shared/reach/access.ts';
 import { dial, FRAME, HELLO, MAX_FRAME_LENGTH } from '../shared/reach/far.ts';
 import { findStatus } from '../shared/words/commands.ts';
 import { endLinks, keepTerminal } from '../shared/reach/link.ts';
@@ -17,9 +16,9 @@ import { list, watchList } from './list.ts';
 import { log } from './log.ts';
 import { helpOn, parseCommandLine, resumeLineFor, senderIn } from './options.ts';
 import { failure, finish, getInfo, getStatus, runDeclared, send } from './send.ts';
-import { selectAll, selectTargets } from './targets.ts';
+import { namesNone, selectTargets } from './targets.ts';
 import { Top } from './top.ts';
-import { waitFor, waitUntil } from './wait.ts';
+import { waitFor } from './wait.ts';
 import { ChangeHook, watch } from './watch.ts';
 import { checkTrusted } from '../../control.ts';
 import type { SystemStatus } from '../../control.ts';
@@ -31,9 +30,10 @@ import type { Outcome } from './send.ts';
 
 const REQUEST_TIMEOUT_MS = 5000;
 const MAX_EXPIRES_S = 86_400;
-// For an argument mistaken for a target:
+// For words mistaken for targets:
 const HINT = '; arguments are name=value';
 const ANSWER_HINT = '; an answer is --yes, --no or name=value';
+const REASON_HINT = "; a reason is --reason 'TEXT'";
 
 /**
  * Returns the exit code.
@@ -44,7 +44,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   if (args[0] === COMPLETE) return complete(...args.slice(1));
   const commandLine = parseCommandLine(args);
   if (commandLine === null) return EXIT.DONE;
-  const { command: { name }, argument, words, values, timeoutMs, since, durationMs } = commandLine;
+  const { command, command: { name }, argument, words, values, timeoutMs, since, durationMs } = commandLine;
   const { invocation, answering, exec } = commandLine;
   if (name === 'help' || name === 'completion') {
     console.log(name === 'help' ? helpOn(argument) : SCRIPTS[argument as Shell].trim());
@@ -61,12 +61,14 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
     return log(words, values, requestMs, { since, isJson, isFollowed, signal: endOfOutput() });
   }
   if (name === 'list') {
-    const exitCode = await list(await selectAll(name, words, values, requestMs), values.json === true);
+    const all = values.all === true || namesNone(words, values);
+    const exitCode = await list(await selectTargets(words, { ...values, all }, requestMs), values.json === true);
     return Math.max(exitCode, warnUnreachable());
   }
   const awaitsEnd = name === 'wait' && argument === 'offline'; // the system may have ended just now
   const sources = awaitsEnd ? { ...values, absence: 'offline' as const } : values;
-  const hint = invocation !== null ? HINT : answering !== null ? ANSWER_HINT : '';
+  const isReason = words.length > 1 && command.options?.includes('reason') === true;
+  const hint = invocation !== null ? HINT : answering !== null ? ANSWER_HINT : isReason ? REASON_HINT : '';
   const targets = await selectTargets(words, sources, requestMs, hint);
   if (targets.length === 0) return warnUnreachable() || EXIT.OFFLINE; // both have warned
   const end = endOfOutput();
@@ -119,17 +121,15 @@ interface Task extends CommandLine {
 
 async function execute(target: Target, task: Task): Promise<Outcome> {
   const { name: command, argument, values, condition, invocation, timeoutMs, hook, end, signal } = task;
-  const { name, label, client } = target;
+  const { name, title, label, client } = target;
   const { json = false, wait = false, mine = false, reason } = values;
   switch (command) {
     case 'status': return getStatus(client, process.stdout.isTTY && !json);
     case 'info': return getInfo(client);
     case 'asks': return listAsks(client);
-    case 'wait':
-      if (condition !== null) return waitUntil(client, condition, timeoutMs);
-      return waitFor(client, findStatus(argument) as SystemStatus, timeoutMs);
+    case 'wait': return waitFor(target, condition ?? findStatus(argument) as SystemStatus, timeoutMs);
     case 'watch': {
-      const denied = await watch(client, { signal: end, json, label, target: name, hook });
+      const denied = await watch(client, { signal: end, json, label, target: name, title, hook });
       return denied === null ? { exitCode: EXIT.DONE } : failure(denied);
     }
   }
@@ -155,7 +155,7 @@ function warnUnreachable(): number {
   return unreachable.size > 0 ? EXIT.NO_ANSWER : EXIT.DONE;
 }
 
-/** Shows a live table: `list --watch`, or `top` of the targets or, without any, of all systems in the folder. */
+/** Shows a live table of the targets or, without any, of all systems in the folder. */
 async function showLive(name: 'list' | 'top', names: string[], values: Values, timeoutMs: number): Promise<number> {
   const what = name === 'list' ? 'list --watch' : 'top';
   const isTerminal = process.stdout.isTTY && process.stdin.isTTY;
@@ -165,14 +165,13 @@ async function showLive(name: 'list' | 'top', names: string[], values: Values, t
   }
   const folders = foldersOf(values);
   const others = folders.filter(({ machine }) => machine.open !== undefined);
-  const isFolder = ([...ADDRESS_PARTS, 'targets'] as const).every((option) => values[option] === undefined);
   let targets: Target[] = [];
-  if (name === 'list') await selectAll(what, names, values, timeoutMs); // only to reject targets and addresses
-  else if (!isFolder || names.length > 0) targets = await selectTargets(names, values, timeoutMs, '');
+  if (!namesNone(names, values)) targets = await selectTargets(names, values, timeoutMs);
   else await findIn(others, (folder) => folder.systems({ timeoutMs }), PATIENCE_MS); // may ask for passwords
   await keepTerminal();
-  if (name === 'list') await watchList(folders, timeoutMs, endOfOutput());
-  else await new Top().run(targets, targets.length > 0 ? [] : folders, timeoutMs);
+  const shown = targets.length > 0 ? [] : folders;
+  if (name === 'list') await watchList(targets, shown, timeoutMs, endOfOutput());
+  else await new Top().run(targets, shown, timeoutMs);
   endLinks();
   return EXIT.DONE;
 }

@@ -3,10 +3,10 @@
 import { isArgument, parseArguments } from '../shared/words/accepts.ts';
 import { ADDRESS_OPTIONS, ADDRESS_PARTS, BY, ENVIRONMENT_HELP } from '../shared/reach/access.ts';
 import {
-  ASK, commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf,
+  ASK, commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, suggestCommand, wordOf,
 } from '../shared/words/commands.ts';
 import { isQuestionId } from '../shared/words/asks.ts';
-import { isCondition, parseCondition } from '../shared/words/condition.ts';
+import { isCondition, OPERATOR, parseCondition } from '../shared/words/condition.ts';
 import { DIR_OPTION } from '../shared/reach/folder.ts';
 import { VIA_OPTION } from '../shared/reach/machines.ts';
 import {
@@ -34,8 +34,8 @@ const OPTIONS = {
   wait: { type: 'boolean', help: 'wait until the command is done, and print the new status or the returned value' },
   timeout: {
     type: 'string', value: 'SECONDS',
-    help: 'time limit of wait, --wait, --mine and --for, such as 90s or 30m (default 30); a command sent with --wait ' +
-      'and --timeout expires at this time; of status, info, list and asks, at most 5',
+    help: 'time limit of --wait, --mine and --for (default 30) and of wait (default: none), such as 90s or 30m; a ' +
+      'command sent with --wait and --timeout expires at this time; of status, info, list and asks, at most 5',
   },
   for: {
     type: 'string', value: 'TIME',
@@ -90,9 +90,10 @@ Exit codes:
   1  refused or failed: the queue is full, the token is wrong, the command failed, the status is unknown, …
   2  usage error, or arguments that the system does not take
   3  offline: no control server responds at that address
-  4  wait, --wait: not reached or not done in time, or no longer possible
+  4  wait, --wait: not reached or not done in time
   5  no answer: the system does not respond, or its machine cannot be reached; the command may still take effect,
      unless the error says 'not sent' or names the machine alone
+  6  wait: the system has ended
 `;
 
 /** What follows `control-client` in the example of a command's help. */
@@ -108,9 +109,8 @@ const EXAMPLES: Readonly<Partial<Record<CommandName, string>>> = {
   completion: 'completion fish | source',
 };
 const MORE_HELP = 'Targets, environment variables, exit codes: control-client --help';
-const ADDRESSING: string[] = [...ADDRESS_PARTS, 'targets', 'all']; // not for a command that takes no targets
 
-const WAIT_TIMEOUT_S = '30';
+const OUTCOME_TIMEOUT_S = '30';
 const LEASE_DAYS = 365;
 
 type Texts = 'host' | 'port' | 'socket' | 'targets' | 'timeout' | 'for' | 'reason' | 'by' | 'exec' | 'on' |
@@ -150,7 +150,9 @@ export function parseCommandLine(args: readonly string[]): CommandLine | null {
   const parsed = parseOptions(OPTIONS, helpOn, Infinity, args);
   if (parsed === null) return null;
   const { values, positionals: [word, ...words] } = parsed;
-  const command = parseCommand(word);
+  const command = parseCommand(word, words);
+  const isSplit = command.name === 'wait' && OPERATOR.test(words[1] ?? ''); // wait loss '<' 0.1
+  if (isSplit) words.unshift(words.splice(0, 3).join(' '));
   let argument = command.argument?.values === undefined ? '' : parseArgument(command.argument, words.shift());
   if (command.name === 'help' && words.length > 0) argument = parseCommand(words.shift()).name;
   const condition = isCondition(argument) ? parseCondition(argument) : null;
@@ -162,33 +164,33 @@ export function parseCommandLine(args: readonly string[]): CommandLine | null {
   if (isSent && values.timeout !== undefined && ![values.wait, values.mine, values.for].some(Boolean)) {
     throw new UsageError(`--timeout requires --wait: ${command.name} does not wait without it`);
   }
+  const isUnlimited = command.name === 'wait' && values.timeout === undefined;
   return {
     command, argument, condition, invocation, answering, words, values,
-    timeoutMs: parseDuration('--timeout', values.timeout ?? WAIT_TIMEOUT_S) * 1000,
+    timeoutMs: isUnlimited ? Infinity : parseDuration('--timeout', values.timeout ?? OUTCOME_TIMEOUT_S) * 1000,
     since: values.since === undefined ? -Infinity : parsePast('--since', values.since),
     durationMs: values.for === undefined ? null : parseDuration('--for', values.for, 'seconds', LEASE_DAYS) * 1000,
     exec: parseExec(values),
   };
 }
 
-function parseCommand(word: string | undefined): Command {
+function parseCommand(word: string | undefined, words: readonly string[] = []): Command {
   const command = word === undefined ? undefined : findCommand('client', word);
   if (command !== undefined) return command;
-  const commands = commandsFor('client');
-  const names = commands.map(({ name }) => name).join(', ');
-  const hint = suggest(word ?? '', commands.flatMap(wordsOf));
-  throw new UsageError(`the command must be one of ${names}, got ${quote(word)}${hint}`);
+  const names = commandsFor('client').map(({ name }) => name).join(', ');
+  const hint = words.some(isArgument) ? ` (did you mean run ${word}?)` : suggestCommand('client', word ?? '');
+  if (hint !== '') throw new UsageError(`unknown command '${word}'${hint}; see --help`);
+  throw new UsageError(`the command must be one of ${names}, got ${quote(word)}`);
 }
 
 /** The help of one command: its line, its options, an example. For any other word, the whole help. */
 export function helpOn(word: string = 'help'): string {
   const command = findCommand('client', word);
   if (command === undefined || command.name === 'help') return HELP.trim();
-  const { name, isLocal, takesNoTargets, options: own = [] } = command;
+  const { name, isLocal, options: own = [] } = command;
   const isTaken = (option: string): boolean => {
     if (ownersOf(option).length > 0) return own.includes(option);
-    if (command.lacks?.includes(option) === true) return false;
-    return isLocal !== true && !(takesNoTargets && ADDRESSING.includes(option));
+    return isLocal !== true && command.lacks?.includes(option) !== true;
   };
   const options = Object.fromEntries(Object.entries(OPTIONS).filter(([option]) => isTaken(option)));
   const example = `Example: control-client ${EXAMPLES[name] ?? name}`;

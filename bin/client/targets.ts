@@ -10,16 +10,22 @@ import type { Sources } from '../shared/reach/names.ts';
 import type { Target } from '../shared/reach/targets.ts';
 
 const ALL_HINT = ', or --all';
+/** The options that exclude `--all`. */
+const SINGLE = [...ADDRESS_PARTS, 'targets'] as const;
 
 type Values = Address & Sources & { all?: boolean | undefined };
 
-/** Returns all live systems of the folders, for `--all` and `list`. */
-export async function selectAll(owner: string, words: string[], values: Values, timeoutMs: number): Promise<Target[]> {
-  for (const option of [...ADDRESS_PARTS, 'targets'] as const) {
+/** Whether nothing says which systems: `list` and `top` then mean all. */
+export function namesNone(words: readonly string[], values: Values): boolean {
+  return words.length === 0 && SINGLE.every((option) => values[option] === undefined);
+}
+
+async function selectAll(words: readonly string[], values: Values, timeoutMs: number): Promise<Target[]> {
+  for (const option of SINGLE) {
     if (values[option] === undefined) continue;
-    throw new UsageError(`--${option} and ${owner} are mutually exclusive: ${owner} is for the systems of a folder`);
+    throw new UsageError(`--${option} and --all are mutually exclusive: --all is for the systems of a folder`);
   }
-  if (words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}': ${owner} takes no targets`);
+  if (words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}': --all takes no targets`);
   const folders = foldersOf(values);
   const found = await findIn(folders, (folder) => folder.systems({ timeoutMs }));
   const places = listOf(folders.map(({ place }) => place));
@@ -32,9 +38,9 @@ export async function selectTargets(
   words: string[],
   values: Values,
   timeoutMs: number,
-  hint: string,
+  hint: string = '',
 ): Promise<Target[]> {
-  if (values.all === true) return selectAll('--all', words, values, timeoutMs);
+  if (values.all === true) return selectAll(words, values, timeoutMs);
   if (words.length === 0 && values.targets === undefined) {
     if (values.dir !== undefined) throw new UsageError('--dir requires --all, list or a target');
     const { machine } = folderOf(DEFAULT_TARGET, foldersOf(values), ALL_HINT);

@@ -1,73 +1,76 @@
 // control-client wait: waits until a system has a status, or a field of its detail meets a condition.
 
 import { SystemStatus } from '../../control.ts';
+import { describeEnd } from '../shared/words/describe.ts';
 import { findStatus } from '../shared/words/commands.ts';
 import { fieldOf, fieldsOf } from '../shared/words/condition.ts';
 import { describeCurrent } from '../shared/reach/follow.ts';
-import { observe } from '../shared/reach/observe.ts';
 import { elapsedSeconds } from '../shared/reach/limit.ts';
-import { EXIT } from '../shared/line/options.ts';
-import { isDenied, lacksInfo, STATUS_ONLY, statusNameOf } from '../shared/reach/replies.ts';
+import { EXIT, warn } from '../shared/line/options.ts';
+import { isDenied, lacksInfo, STATUS_ONLY } from '../shared/reach/replies.ts';
+import { FollowedSystem } from '../shared/reach/system.ts';
 import { excerpt, excerptOfJson } from '../shared/words/text.ts';
 import { failure } from './send.ts';
 import type { Condition } from '../shared/words/condition.ts';
-import type { PrintableClient, PrintableReply } from '../shared/reach/replies.ts';
+import type { Target } from '../shared/reach/targets.ts';
 import type { Outcome } from './send.ts';
 
-export async function waitFor(client: PrintableClient, target: SystemStatus, timeoutMs: number): Promise<Outcome> {
-  const start = performance.now();
-  let latest = null as SystemStatus | null;
-  for await (const { status, reply } of observe(client, 'status', AbortSignal.timeout(Math.ceil(timeoutMs)))) {
-    if (isDenied(reply)) return failure(reply);
-    latest = findStatus(status) ?? latest;
-    if (latest !== target) continue;
-    return { exitCode: EXIT.DONE, text: status, json: { seconds: elapsedSeconds(start), status } };
-  }
-  const json = { seconds: elapsedSeconds(start), status: latest?.statusName };
-  return notReached(target.statusName, json, describeCurrent(latest));
-}
+/** In which a system that is offline may come back: its server thread is replaced, or a service manager restarts it. */
+const RETURN_MS = 5000;
 
-/** Waits even if the system is offline, or does not report the field yet. */
-export async function waitUntil(client: PrintableClient, condition: Condition, timeoutMs: number): Promise<Outcome> {
-  const { text, field, isMetBy } = condition;
+/**
+ * Waits until the system has the status, or its detail meets the condition. A system that has ended makes that
+ * impossible; one at an address where nothing has responded yet may still start.
+ *
+ * @param timeoutMs May be Infinity.
+ */
+export async function waitFor(
+  { client, socket, title }: Target,
+  goal: SystemStatus | Condition,
+  timeoutMs: number,
+): Promise<Outcome> {
   const start = performance.now();
-  const limit = AbortSignal.timeout(Math.ceil(timeoutMs));
-  let latest = null as PrintableReply | null;
-  let detail: unknown;
-  for await (const { reply, endpoint, isNew } of observe(client, 'detail', limit)) {
+  const limit = timeoutMs === Infinity ? new AbortController().signal : AbortSignal.timeout(Math.ceil(timeoutMs));
+  const system = new FollowedSystem(client);
+  const condition = 'field' in goal ? goal : null;
+  let wasSeen = socket !== undefined;
+  let lostAt = Infinity;
+  let exitCode: number = EXIT.NOT_REACHED;
+  let value: unknown;
+  for await (const { reply, before } of system.follow(limit, undefined, condition === null ? 'info' : 'detail')) {
     if (isDenied(reply)) return failure(reply);
-    if (!isNew) continue;
-    latest = reply;
-    if (endpoint === 'status' && (reply.ok || lacksInfo(reply))) {
+    const { status } = system;
+    if (condition !== null && (reply.ok ? !('detail' in system.info) : lacksInfo(reply))) {
       return { exitCode: EXIT.REFUSED, json: { error: STATUS_ONLY }, error: STATUS_ONLY };
     }
-    if (reply.ok) detail = reply.body['detail'];
-    const value = fieldOf(detail, field);
-    if (reply.ok && value !== undefined && isMetBy(value)) {
-      const json = { seconds: elapsedSeconds(start), value, status: statusNameOf(reply) };
-      return { exitCode: EXIT.DONE, text: excerptOfJson(value), json };
+    if (condition !== null) value = fieldOf(system.info['detail'], condition.field);
+    if (condition === null ? status === `${goal}` : reply.ok && condition.isMetBy(value)) {
+      const json = { seconds: elapsedSeconds(start), value, status };
+      return { exitCode: EXIT.DONE, text: condition === null ? status : excerptOfJson(value), json };
     }
+    const isOffline = status === SystemStatus.OFFLINE.statusName;
+    wasSeen ||= reply.ok;
+    if (!isOffline) lostAt = Infinity;
+    else if (before !== undefined) lostAt = performance.now();
+    if (isOffline && !wasSeen && before === '' && process.stderr.isTTY) warn(`${title} is offline: it may still start`);
+    if (!wasSeen || performance.now() - lostAt < (system.end === null ? RETURN_MS : 0)) continue;
+    exitCode = EXIT.ENDED;
+    break;
   }
-  const status = latest === null ? undefined : statusNameOf(latest);
-  const json = { seconds: elapsedSeconds(start), value: fieldOf(detail, field), status };
-  return notReached(text, json, describeLast(latest, detail, field));
+  const seconds = elapsedSeconds(start);
+  const error = `not ${condition?.text ?? goal} after ${seconds.toFixed(1)} s: ${describeLast(system, condition)}`;
+  return { exitCode, json: { seconds, value, status: system.status || undefined, error }, error };
 }
 
-/** What is known at the timeout. */
-function describeLast(latest: PrintableReply | null, detail: unknown, field: string): string {
+/** What is known at the end. */
+function describeLast({ status, reply, info: { detail }, end }: FollowedSystem, condition: Condition | null): string {
+  const current = describeCurrent(findStatus(status) ?? null) + (end === null ? '' : `: ${describeEnd(end)}`);
+  if (condition === null) return current;
+  const { field } = condition;
   const value = fieldOf(detail, field);
   const shown = typeof value === 'string' ? `'${excerpt(value)}'` : excerptOfJson(value);
-  if (latest?.ok !== true) {
-    const isOffline = latest !== null && statusNameOf(latest) === SystemStatus.OFFLINE.statusName;
-    const absence = describeCurrent(isOffline ? SystemStatus.OFFLINE : null);
-    return value === undefined ? absence : `${absence}; ${field} was ${shown}`;
-  }
+  if (reply?.ok !== true) return value === undefined ? current : `${current}; ${field} was ${shown}`;
   if (value !== undefined) return `${field} is ${shown}`;
   const names = excerpt([...fieldsOf(detail).keys()].join(', '));
   return `the system reports ${names === '' ? 'no detail' : `${names}, but not ${field}`}`;
-}
-
-function notReached(goal: string, json: { seconds: number; [name: string]: unknown }, why: string): Outcome {
-  const error = `not ${goal} after ${json.seconds.toFixed(1)} s: ${why}`;
-  return { exitCode: EXIT.NOT_REACHED, json: { ...json, error }, error };
 }

@@ -1,30 +1,35 @@
 // Runs the fenced blocks of the pages as printed: `node bin/dev/run.mjs pages`.
 //
-// Each page starts in an empty home folder, as ana@laptop on the machine gpu1 (10.0.0.1; gpu2 is 10.0.0.2), with a
-// network, processes and /run of its own. `ssh` is a stand-in: programs that it starts on gpu1 or gpu2 have a session
-// folder of that machine, but the same ports and files. The blocks run from top to bottom:
+// Each page starts in an empty home folder, as ana@laptop, with a network, processes and /run of its own. The checkout
+// is ~/runtime-control, and the tools are in the PATH. The blocks run from top to bottom, as a reader copies them: only
+// what the page shows prepares a block, and the next command is typed as soon as the prompt is back.
 //
 //   console  A line `$ COMMAND` is typed into a terminal (bash, 120 columns); an incomplete command continues on the
 //            next line. The lines up to the next command are its output. Text after the prompts `… (…) > ` and
 //            `(y/[N]) ` is typed, and a line `^C` presses Ctrl-C. Ignored: words with a digit or at least 20 letters
 //            (numbers, dates, ids, keys), units of durations, widths of gaps, empty lines, the shell's lines about
-//            jobs, and statuses that a long wait shows (`pausing … paused`). `…` stands for any text; alone on its
-//            line, for any lines. All blocks of a page share one terminal, except those marked `background`.
+//            jobs, and what a long wait shows (`pausing … paused`, `… may still start`). `…` stands for any text; alone
+//            on its line, for any lines. All blocks of a page share one terminal, except those marked `background`.
 //   sh       Runs as a script, which must exit with code 0.
 //   ts       Is type-checked against control.ts; undeclared names and packages count as `any`. Without an import of
 //            control.mts, it is a fragment: statements, or properties of the argument of launch().
 //   python, json  Are parsed.
 //   others   Are not checked, but a block without a language must not contain commands.
 //
-// Comments directly before a block take effect in their order:
+// A block after a text that ends in "as `NAME`:" is written to this file in the home folder; a script is only parsed.
 //
-//   <!-- fresh -->            ends everything the page has started, and empties its folder
-//   <!-- run: COMMANDS -->    runs commands in the page's terminal, which must succeed; $REPOSITORY is the checkout
-//   <!-- file: NAME -->       also writes the block to a file in the page's folder
-//   <!-- background -->       runs the block in a terminal of its own, where its last command keeps running. The next
-//                             block starts once the first line of output has appeared. The output is compared at the
-//                             end of the page, or at `fresh`; more lines may follow
-//   <!-- not run: REASON -->  for what cannot run here
+// Comments directly before a block:
+//
+//   <!-- background -->        The text has the reader use another terminal. The last command keeps running there. The
+//                              next block starts once the output above the first empty line has appeared, or the first
+//                              line if there is none. The output is compared at the end of the page, before Ctrl-C ends
+//                              the command; more lines may follow.
+//   <!-- on gpu1: COMMANDS --> The text says what runs on another machine, gpu1 or gpu2: these commands start it, and
+//                              must end. `ssh` is a stand-in: these machines have homes, session folders and ports of
+//                              their own, but share the processes.
+//   <!-- not run: REASON -->   For what cannot run here.
+//
+// At the end of a page, nothing may listen at localhost:8391, where the next page starts its program.
 
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -44,8 +49,11 @@ curl, jq and python3. The pages have no network.
 Exit codes: 0 all pass, 1 a block fails, 2 wrong usage.
 `;
 
-const SET_UP = `mount -t tmpfs tmpfs /run && mkdir -p /run/user/1000 ${TOOLS} ${HOME} && hostname gpu1 &&
+const SET_UP = `mount -t tmpfs tmpfs /run && mkdir -p /run/user/1000 ${TOOLS} ${HOME} && hostname laptop &&
   ip link set lo up && ip addr add 10.0.0.1 dev lo && ip addr add 10.0.0.2 dev lo &&
+  ip link add eth0 type veth peer name eth1 && ip addr add 192.168.1.7 dev eth0 &&
+  ip link set eth0 up && ip link set eth1 up && touch /run/net.gpu1 /run/net.gpu2 &&
+  unshare --net=/run/net.gpu1 ip link set lo up && unshare --net=/run/net.gpu2 ip link set lo up &&
   printf '%s\\n' '127.0.0.1 localhost' '10.0.0.1 gpu1' '10.0.0.2 gpu2' > /run/hosts &&
   { [ ! -d /tmp/control-$UID ] || mount -t tmpfs tmpfs /tmp/control-$UID; } &&
   mount --bind /run/hosts /etc/hosts && "$@"; exit $?`; // the shell stays, to reap processes
@@ -59,18 +67,21 @@ if ! getent hosts "$host" > /dev/null; then
   echo "ssh: Could not resolve hostname $host: Name or service not known" >&2
   exit 255
 fi
-export XDG_RUNTIME_DIR="/run/user/1000/$host"
-mkdir -p "$XDG_RUNTIME_DIR"
-exec sh -c "$*"
+home=/run/$host session=/run/user/1000/$host
+mkdir -p "$home" "$session"
+cd "$home"
+exec nsenter --net="/run/net.$host" env -i PATH="${TOOLS}:$PATH" HOME="$home" XDG_RUNTIME_DIR="$session" \\
+  PYENV_ROOT="$PYENV_ROOT" USER=ana CONTROL_BY="ana@$host" sh -c "$*"
 `;
 const SPACES = ['--net', '--uts', '--mount', '--pid', '--mount-proc', '--fork', '--kill-child'];
 const IMPORTS = "import { launch, SystemStatus, WebApiClient, WebApiServer } from './control.mts';\n";
 const TSC = '--ignoreConfig --noEmit --strict --target es2022 --lib es2022 --module nodenext --types node ' +
   '--skipLibCheck --allowImportingTsExtensions --pretty false block.mts';
 const IGNORED = /error TS(2304|2307|2552|7006|7031|18004|1117):/; // undeclared names; two versions of a property
+const NOTHING_LISTENS = '$ curl -s localhost:8391/api/status';
 const CHECKED = ['console', 'sh', 'ts', 'python', 'json'];
 
-interface Block { line: number; language: string; text: string; comments: string[] }
+interface Block { line: number; file?: string | undefined; language: string; text: string; comments: string[] }
 
 async function main(): Promise<number> {
   const parsed = parseOptions({}, HELP, Infinity);
@@ -81,86 +92,81 @@ async function main(): Promise<number> {
   const isMeant = (name: string, word: string): boolean => names.includes(word) ? name === word : name.includes(word);
   const pages = names.filter((name) => words.some((word) => isMeant(name, word)));
   if (pages.length === 0) throw new UsageError(`no path of a page contains ${words.join(' or ')}`);
-  if (process.env['PAGES_INSIDE'] === undefined) return isolate();
+  const inside = process.env['PAGES_INSIDE'];
+  if (inside !== undefined) process.exit(await runPage(inside)); // and end the terminals
+  spawnSync('npx', ['-y', 'tsx', '--version'], { stdio: 'ignore' }); // for a page: inside, there is no network
+  const failing = pages.filter((page) => !runIsolated(page));
+  console.log(failing.length === 0 ? 'all pass' : `fail: ${failing.join(', ')}`);
+  return failing.length === 0 ? EXIT.DONE : EXIT.REFUSED;
+}
+
+/** Runs this program for one page in namespaces of its own: when they end, all processes end. */
+function runIsolated(page: string): boolean {
+  const spaces = process.geteuid?.() === 0 ? SPACES : ['--map-root-user', ...SPACES];
+  const args = [...spaces, 'bash', '-c', SET_UP, 'pages', process.execPath, ...process.argv.slice(1)];
+  const env = { ...process.env, PAGES_INSIDE: page };
+  return spawnSync('unshare', args, { stdio: 'inherit', env }).status === 0;
+}
+
+async function runPage(page: string): Promise<number> {
   for (const name of readdirSync('dist/bin')) {
     const command = `#!/bin/sh\nexec node '${resolve('dist/bin', name)}' "$@"\n`;
     writeFileSync(`${TOOLS}/control-${name.replace('.js', '')}`, command, { mode: 0o755 });
   }
   symlinkSync(process.execPath, `${TOOLS}/node`);
   writeFileSync(`${TOOLS}/ssh`, SSH, { mode: 0o755 });
-  let failures = 0;
-  for (const page of pages) failures += await runPage(page);
-  console.log(failures === 0 ? 'all pass' : `${failures} fail`);
-  return failures === 0 ? EXIT.DONE : EXIT.REFUSED;
-}
-
-/** Runs this program again in its own namespaces: when they end, all processes end. */
-function isolate(): number {
-  spawnSync('npx', ['-y', 'tsx', '--version'], { stdio: 'ignore' }); // for a page: inside, there is no network
-  const spaces = process.geteuid?.() === 0 ? SPACES : ['--map-root-user', ...SPACES];
-  const args = [...spaces, 'bash', '-c', SET_UP, 'pages', process.execPath, ...process.argv.slice(1)];
-  const env = { ...process.env, PAGES_INSIDE: '1' };
-  return spawnSync('unshare', args, { stdio: 'inherit', env }).status ?? EXIT.REFUSED;
-}
-
-/** Returns the number of blocks that fail. */
-async function runPage(page: string): Promise<number> {
-  let failures = 0;
-  let terminal: Terminal | null = null;
-  let background: { block: Block; finish: () => Promise<Failure> }[] = [];
+  symlinkSync(resolve('.'), `${HOME}/runtime-control`);
+  const terminal = new Terminal();
+  const background: { block: Block; finish: () => Promise<Failure> }[] = [];
+  let result: number = EXIT.DONE;
   const report = ({ line, language, comments }: Block, failure: Failure): void => {
     const reason = comments.find((comment) => comment.startsWith('not run'));
-    const result = reason ?? (CHECKED.includes(language) ? 'pass' : 'not checked');
-    console.log(`${page}:${line}  ${language}  ${failure === null ? result : `FAIL: ${failure}`}`);
-    if (failure !== null) failures += 1;
+    const verdict = reason ?? (CHECKED.includes(language) ? 'pass' : 'not checked');
+    console.log(`${page}:${line}  ${language}  ${failure === null ? verdict : `FAIL: ${failure}`}`);
+    if (failure !== null) result = EXIT.REFUSED;
   };
-  const runSilently = (command: string): Promise<Failure> => {
-    terminal ??= new Terminal();
-    return terminal.run({ command: `${command} > /run/output 2>&1 || cat /run/output`, output: [] });
-  };
-  const reset = async (): Promise<void> => {
-    for (const { block, finish } of background) report(block, await finish());
-    [background, terminal] = [[], null];
-    const kept = [1, process.ppid, process.pid];
-    const pids = readdirSync('/proc').filter((name) => Number(name) > 0 && !kept.includes(Number(name)));
-    spawnSync('kill', ['-9', ...pids]);
-    for (const folder of [HOME, '/run/user/1000']) {
-      for (const name of readdirSync(folder)) rmSync(join(folder, name), { recursive: true });
-    }
-  };
-  const runBlock = async (block: Block): Promise<void> => {
-    const { language, text, comments } = block;
+  const runBlock = async (block: Block): Promise<Failure> => {
+    const { file, language, text, comments } = block;
+    if (file !== undefined) writeFileSync(join(HOME, file), text);
     for (const comment of comments) {
-      const [, name, value = ''] = /^(fresh|run|file|background|not run)(?::\s+(.+))?$/s.exec(comment) ?? [];
-      if (name === undefined) return report(block, `unknown comment '${comment}'`);
-      if (name === 'not run') return report(block, null);
-      if (name === 'fresh') await reset();
-      if (name === 'file') writeFileSync(join(HOME, value), text);
-      const failure = name === 'run' ? await runSilently(`{ ${value}\n}`) : null;
-      if (failure !== null) return report(block, failure);
+      const [, name, host = '', value = ''] = /^(background|not run|on (gpu[12]))(?:: (.+))?$/s.exec(comment) ?? [];
+      if (name === undefined) return `unknown comment '${comment}'`;
+      if (name === 'not run') return null;
+      const commands = `(${value}\n) > log 2>&1 || { cat log; false; }`;
+      const failure = host === '' ? null : execute(`${TOOLS}/ssh`, [host, commands]);
+      if (failure !== null) return failure;
     }
-    if (language === 'sh') writeFileSync('/run/block.sh', text);
-    if (language === 'sh') return report(block, await runSilently('bash /run/block.sh'));
-    if (language !== 'console') return report(block, checkText(language, text));
+    if (language === 'sh' && file === undefined) {
+      writeFileSync('/run/block.sh', text);
+      return terminal.run({ command: 'bash /run/block.sh > /run/output 2>&1 || cat /run/output', output: [] });
+    }
+    if (language !== 'console') return checkText(language, text);
     const steps = parseTranscript(text);
     const last = comments.includes('background') ? steps.pop() : undefined;
-    const own = last === undefined ? (terminal ??= new Terminal()) : new Terminal();
+    const own = last === undefined ? terminal : new Terminal();
     for (const step of steps) {
       const failure = await own.run(step);
-      if (failure !== null) return report(block, failure);
+      if (failure !== null) return failure;
     }
-    if (last === undefined) report(block, null);
-    else background.push({ block, finish: await own.start(last) });
+    if (last !== undefined) background.push({ block, finish: await own.start(last) });
+    return null;
   };
-  for (const block of parsePage(readFileSync(page, 'utf8'))) await runBlock(block);
-  await reset();
-  return failures;
+  const source = readFileSync(page, 'utf8');
+  for (const block of parsePage(source)) {
+    const failure = await runBlock(block);
+    if (failure !== null || background.at(-1)?.block !== block) report(block, failure);
+  }
+  for (const { block, finish } of background) report(block, await finish());
+  const end = { line: source.split('\n').length, language: 'console', text: NOTHING_LISTENS, comments: [] };
+  report(end, await runBlock(end));
+  return result;
 }
 
 function parsePage(page: string): Block[] {
   const fence = /^((?: *<!--(?:(?!-->)[^])*-->\s*)*)( *)```(\w*)\n([^]*?)^\2```$/gm;
   return [...page.matchAll(fence)].map(({ index, 1: comments = '', 2: indent, 3: language = '', 4: text = '' }) => ({
     line: page.slice(0, index + comments.length).split('\n').length,
+    file: /\bas\s`([^`]+)`:\s+$/.exec(page.slice(0, index))?.[1],
     language,
     text: text.replaceAll(new RegExp(`^${indent}`, 'gm'), ''),
     comments: [...comments.matchAll(/<!--\s*([^]*?)\s*-->/g)].map(([, comment = '']) => comment),
@@ -183,6 +189,7 @@ function parseTranscript(text: string): Step[] {
 
 function checkText(language: string, text: string): Failure {
   if (language === 'ts') return checkTypes(text);
+  if (language === 'sh') return execute('bash', ['-n', '-c', text]);
   if (language === 'json') return execute('node', ['-e', 'JSON.parse(process.argv[1])', text]);
   if (language === 'python') return execute('python3', ['-c', 'import ast, sys; ast.parse(sys.argv[1])', text]);
   return language === '' && /^\$ /m.test(text) ? 'the language of a transcript is console' : null;

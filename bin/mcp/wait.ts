@@ -148,7 +148,7 @@ class Watcher {
       const hint = 'to wait for a status of the system, write until: paused';
       this.#fail(`the detail has no field 'status'; ${hint}`, reply);
     }
-    return this.value !== undefined && isMetBy(this.value);
+    return isMetBy(this.value);
   }
 
   #fail(message: string, reply: PrintableReply): never {

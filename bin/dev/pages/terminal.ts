@@ -1,7 +1,7 @@
 // A terminal of the checker of the pages: types commands, and compares what it shows with the page.
 
-import { spawn, spawnSync } from 'node:child_process';
-import { join, resolve } from 'node:path';
+import { spawn } from 'node:child_process';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ChildProcess } from 'node:child_process';
 
@@ -13,10 +13,10 @@ export const HOME = '/run/ana';
 export const TOOLS = '/run/tools'; // in front of the PATH
 
 const SECONDS = 120; // for a command to end
-const LISTENS = ': < /dev/tcp/localhost/8391';
 const READY = '\x1e'; // the shell's prompt
 const PROMPT = /^(.*(?:\S \([^)]*\) > |\[N\]\) ))(.+)$/;
 const JOB = /^\[\d+\][-+ ] *(\d+$|(Done|Exit|Terminated|Killed|Hangup|Interrupt|Running|Stopped)\b)/;
+const EARLY = /^control-client: .* is offline: it may still start$/; // if `wait` starts before the program
 const PASSED = /\b(active|pausing|paused|resuming|shutting down) … /g; // shown during a wait that takes long
 const ESCAPE = /\x1b\[[\d;?]*[a-zA-Z]|\x1b\][^\x07]*\x07|\x1e/g;
 const SHELL = 'stty -echo cols 120 rows 40; exec bash --norc --noprofile --noediting -i';
@@ -29,7 +29,7 @@ export class Terminal {
     const { PATH, LANG, PYENV_ROOT, HOME: home = '' } = process.env;
     const env = {
       LANG, PYENV_ROOT, PATH: `${TOOLS}:${PATH}`, HOME, USER: 'ana', TERM: 'xterm', NO_COLOR: '1', PS1: READY, PS2: '',
-      XDG_RUNTIME_DIR: '/run/user/1000', CONTROL_BY: 'ana@laptop', REPOSITORY: resolve('.'),
+      XDG_RUNTIME_DIR: '/run/user/1000', CONTROL_BY: 'ana@laptop',
       npm_config_cache: join(home, '.npm'), npm_config_prefer_offline: 'true', npm_config_update_notifier: 'false',
     };
     this.#script = spawn('script', ['-qfc', SHELL, '/dev/null'], { cwd: HOME, env });
@@ -51,25 +51,28 @@ export class Terminal {
       this.#script.stdin?.write(prompt === undefined ? '\x03' : `${input}\r`);
     }
     const hasEnded = await this.#until(() => this.#output.includes(READY), seconds);
-    for (const key of hasEnded ? [] : ['\x03', '\x04']) { // Ctrl-C, Ctrl-D
-      if (!this.#output.includes(READY)) this.#script.stdin?.write(key);
-      await this.#until(() => this.#output.includes(READY), 3);
-    }
-    if (hasEnded && /[^&]&\s*(#.*)?$/.test(command)) await this.#until(isListening, 10); // as a reader waits
+    if (!hasEnded && !await this.#end('\x03')) await this.#end('\x04'); // Ctrl-C, Ctrl-D
     const difference = this.#compare(output);
     if (hasEnded && difference === null) return null;
     return `$ ${command}${hasEnded ? '' : ` # still runs after ${seconds} s`}\n${difference ?? ''}`;
   }
 
-  /** Starts a command that keeps running, and returns once the first line of its output has appeared. */
+  /** Starts a command that keeps running, and returns once its output up to an empty line, or a line, has appeared. */
   async start({ command, output }: Step): Promise<() => Promise<Failure>> {
     await this.#begin(command);
-    await this.#until(() => this.#compare(output.slice(0, 1), true) === null, 20);
+    await this.#until(() => this.#compare(output.slice(0, Math.max(1, output.indexOf(''))), true) === null, 20);
     return async () => {
       await this.#until(() => this.#compare(output, true) === null, 10);
       const difference = this.#compare(output, true);
+      if (!await this.#end('\x03')) return `$ ${command} # still runs after Ctrl-C`;
       return difference && `$ ${command}\n${difference}`;
     };
+  }
+
+  /** Presses a key, unless the command has ended. */
+  async #end(key: string): Promise<boolean> {
+    if (!this.#output.includes(READY)) this.#script.stdin?.write(key);
+    return this.#until(() => this.#output.includes(READY), 10);
   }
 
   async #begin(command: string): Promise<void> {
@@ -87,13 +90,9 @@ export class Terminal {
   #compare(expected: readonly string[], mayContinue: boolean = false): Failure {
     const text = this.#output.replaceAll('\x1b[1G', '\r').replaceAll(ESCAPE, '').replaceAll(/\r+\n/g, '\n');
     const lines = text.split('\n').map((line) => line.slice(line.lastIndexOf('\r') + 1));
-    const seen = lines.filter((line) => !JOB.test(line) && line.trim() !== '');
+    const seen = lines.filter((line) => !JOB.test(line) && !EARLY.test(line) && line.trim() !== '');
     return compare(expected.filter((line) => line !== '^C' && line !== ''), seen, mayContinue);
   }
-}
-
-function isListening(): boolean {
-  return spawnSync('bash', ['-c', LISTENS]).status === 0;
 }
 
 /** The first difference between the output on a page and the lines seen. */

@@ -8,7 +8,7 @@ import { printable } from '../words/text.ts';
 
 // ───── Exit codes ────────────────────────────────────────────────────────────────────────────────────────────────
 
-export const EXIT = { DONE: 0, REFUSED: 1, USAGE: 2, OFFLINE: 3, NOT_REACHED: 4, NO_ANSWER: 5 } as const;
+export const EXIT = { DONE: 0, REFUSED: 1, USAGE: 2, OFFLINE: 3, NOT_REACHED: 4, NO_ANSWER: 5, ENDED: 6 } as const;
 
 /** A usage error. Its message is one line with the option, the expected value and the value received. */
 export class UsageError extends Error {}
@@ -74,7 +74,7 @@ export interface ListOption extends Option {
 
 const COMMON_OPTIONS = {
   help: { type: 'boolean', short: 'h', help: 'print this help' },
-  version: { type: 'boolean', help: 'print the version' },
+  version: { type: 'boolean', short: 'V', help: 'print the version' },
 } as const satisfies Record<string, Option>;
 
 export type Options = Readonly<Record<string, Option>>;

@@ -70,9 +70,17 @@ export class FollowedSystem {
     return this.#error || this.#readError;
   }
 
-  /** Yields each change until the signal. While nothing changes, it sends a request every `waitS` seconds. */
-  async *follow(signal: AbortSignal, waitS?: number): AsyncGenerator<Change, void> {
-    for await (const { status, reply, isNew } of observe(this.client, 'info', signal, waitS)) {
+  /**
+   * Yields each change until the signal. While nothing changes, it sends a request every `waitS` seconds.
+   *
+   * @param query As for `observe()`.
+   */
+  async *follow(
+    signal: AbortSignal,
+    waitS?: number,
+    query: 'info' | 'detail' = 'info',
+  ): AsyncGenerator<Change, void> {
+    for await (const { status, reply, isNew } of observe(this.client, query, signal, waitS)) {
       if (status === NO_ANSWER) this.#noteSilence(Date.now());
       else this.unansweredSince = null;
       yield isNew ? this.note(status, reply) : { reply, completed: [] };

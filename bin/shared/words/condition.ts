@@ -4,6 +4,8 @@ import { splitDetail } from './describe.ts';
 import { UsageError } from '../line/options.ts';
 import { textOfJson } from './text.ts';
 
+/** A word between a field and a number. */
+export const OPERATOR: RegExp = /^(<=|>=|!=|==?|<|>)$/;
 const FORM = /^\s*([^<>=!]*[^<>=!\s])\s*(<=|>=|!=|==?|<|>)\s*([^<>=!\s].*?)\s*$/s;
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 
@@ -43,8 +45,9 @@ export function fieldOf(detail: unknown, field: string): unknown {
   return fieldsOf(detail).get(field);
 }
 
-/** Only numbers are less or greater. */
+/** Only numbers are less or greater. A field that is missing meets no condition. */
 function compare(value: unknown, operator: string, operand: string, number: number): boolean {
+  if (value === undefined) return false;
   const own = typeof value === 'number' ? value : NaN;
   const isEqual = own === number || textOfJson(value) === operand;
   switch (operator) {
