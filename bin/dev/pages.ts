@@ -50,10 +50,9 @@ Exit codes: 0 all pass, 1 a block fails, 2 wrong usage.
 `;
 
 const SET_UP = `mount -t tmpfs tmpfs /run && mkdir -p /run/user/1000 ${TOOLS} ${HOME} && hostname laptop &&
-  ip link set lo up && ip addr add 10.0.0.1 dev lo && ip addr add 10.0.0.2 dev lo &&
-  ip link add eth0 type veth peer name eth1 && ip addr add 192.168.1.7 dev eth0 &&
-  ip link set eth0 up && ip link set eth1 up && touch /run/net.gpu1 /run/net.gpu2 &&
-  unshare --net=/run/net.gpu1 ip link set lo up && unshare --net=/run/net.gpu2 ip link set lo up &&
+  ip link set lo up && ip addr add 10.0.0.1 dev lo && ip addr add 10.0.0.2 dev lo && ip link add eth0 type veth &&
+  ip addr add 192.168.1.7 dev eth0 && ip link set eth0 up && ip link set veth0 up &&
+  for host in gpu1 gpu2; do touch /run/net.$host; unshare --net=/run/net.$host ip link set lo up || exit; done &&
   printf '%s\\n' '127.0.0.1 localhost' '10.0.0.1 gpu1' '10.0.0.2 gpu2' > /run/hosts &&
   { [ ! -d /tmp/control-$UID ] || mount -t tmpfs tmpfs /tmp/control-$UID; } &&
   mount --bind /run/hosts /etc/hosts && "$@"; exit $?`; // the shell stays, to reap processes
@@ -68,8 +67,7 @@ if ! getent hosts "$host" > /dev/null; then
   exit 255
 fi
 home=/run/$host session=/run/user/1000/$host
-mkdir -p "$home" "$session"
-cd "$home"
+mkdir -p "$home" "$session" && cd "$home" || exit
 exec nsenter --net="/run/net.$host" env -i PATH="${TOOLS}:$PATH" HOME="$home" XDG_RUNTIME_DIR="$session" \\
   PYENV_ROOT="$PYENV_ROOT" USER=ana CONTROL_BY="ana@$host" sh -c "$*"
 `;
@@ -110,8 +108,7 @@ function runIsolated(page: string): boolean {
 
 async function runPage(page: string): Promise<number> {
   for (const name of readdirSync('dist/bin')) {
-    const command = `#!/bin/sh\nexec node '${resolve('dist/bin', name)}' "$@"\n`;
-    writeFileSync(`${TOOLS}/control-${name.replace('.js', '')}`, command, { mode: 0o755 });
+    symlinkSync(resolve('dist/bin', name), `${TOOLS}/control-${name.replace('.js', '')}`);
   }
   symlinkSync(process.execPath, `${TOOLS}/node`);
   writeFileSync(`${TOOLS}/ssh`, SSH, { mode: 0o755 });
