@@ -43,8 +43,8 @@ Usage: node bin/dev/run.mjs pages [WORD ...]
 
 Runs the blocks of README.md and bin/**/*.md as printed and compares their output. With words, only those of the pages
 with these paths, or whose paths contain one of the words. Uses the tools in dist/ (npm run build) and the Node that
-runs this. The first lines of bin/dev/pages.ts state the rules. Needs Linux, root or user namespaces, script, ip,
-curl, jq and python3. The pages have no network.
+runs this. The first lines of bin/dev/pages.ts state the rules. Needs Linux, root, unshare, script, ip, curl, jq and
+python3. The pages have no network.
 
 Exit codes: 0 all pass, 1 a block fails, 2 wrong usage.
 `;
@@ -100,8 +100,7 @@ async function main(): Promise<number> {
 
 /** Runs this program for one page in namespaces of its own: when they end, all processes end. */
 function runIsolated(page: string): boolean {
-  const spaces = process.geteuid?.() === 0 ? SPACES : ['--map-root-user', ...SPACES];
-  const args = [...spaces, 'bash', '-c', SET_UP, 'pages', process.execPath, ...process.argv.slice(1)];
+  const args = [...SPACES, 'bash', '-c', SET_UP, 'pages', process.execPath, ...process.argv.slice(1)];
   const env = { ...process.env, PAGES_INSIDE: page };
   return spawnSync('unshare', args, { stdio: 'inherit', env }).status === 0;
 }
