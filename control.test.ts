@@ -382,7 +382,7 @@ describe('GET /api/info', LIMIT, () => {
     assert.equal(statusCode, 200);
     assert.match(headers['etag'] ?? '', /^"[a-z\d]{3}-\d+"$/);
     assert.deepEqual(others, {
-      name: 'pole', pid: process.pid, host: hostname(), version: VERSION, status: 'active', holds: [],
+      name: 'pole', pid: process.pid, host: hostname(), port, version: VERSION, status: 'active', holds: [],
       detail: { episode: 7, tags: ['a'] }, accepts: {}, asks: [], commands: [],
     });
     for (const time of [startedAt, since, heardAt]) assert.equal(new Date(time).toISOString(), time);
@@ -1338,6 +1338,7 @@ describe('A request', LIMIT, () => {
   const NOT_PAGES = 'Requests from web pages are not allowed: use control-board';
   const TWICE = 'Duplicate header field';
   const NOWHERE = 'Invalid API endpoint';
+  const WRONG_TOKEN = NO_TOKEN.replace('Missing', 'Wrong');
   // The error is null if it is the reason phrase of the status code.
   const REFUSED: [statusCode: number, error: string | null, name: string, request: string, where?: 'guarded'][] = [
     [400, null, 'a malformed request', 'GARBAGE\r\n\r\n'],
@@ -1347,7 +1348,7 @@ describe('A request', LIMIT, () => {
     [400, TWICE, 'two Origins', head(PAUSE, HOST, `Origin: ${PAGE}`, `Origin: ${PAGE}`)],
     [400, TWICE, 'two tokens', head(PAUSE, HOST, BEARER, BEARER), 'guarded'],
     [401, NO_TOKEN, 'no token', head(PAUSE, HOST), 'guarded'],
-    [401, NO_TOKEN, 'a wrong token', head(PAUSE, HOST, `${BEARER}x`), 'guarded'],
+    [401, WRONG_TOKEN, 'a wrong token', head(PAUSE, HOST, `${BEARER}x`), 'guarded'],
     [401, NO_TOKEN, 'the token in the query', head(`${PAUSE}?token=${TOKEN}`, HOST), 'guarded'],
     [401, NO_TOKEN, 'another path, without the token', head('GET /', HOST), 'guarded'],
     [403, NOT_HOST, 'another name as Host', head(STATUS, 'Host: evil.example:8391')],

@@ -752,7 +752,7 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
   const hostHint = 'Host not allowed: use localhost or an IP address, or set the option allowedHosts';
   const foreignHost = prepare(403, { error: hostHint });
   const webPage = prepare(403, { error: 'Requests from web pages are not allowed: use control-board' });
-  const tokenHint = 'set CONTROL_TOKEN_FILE or CONTROL_TOKEN for the tools, or the option token of WebApiClient';
+  const tokenHint = 'set CONTROL_TOKEN_FILE or CONTROL_TOKEN, or the option token of WebApiClient';
   const [noToken, wrongToken] = ['Missing', 'Wrong'].map((fault) => {
     return prepare(401, { error: `${fault} token: ${tokenHint}` }, 'WWW-Authenticate', 'Bearer');
   }) as [PreparedResponse, PreparedResponse];

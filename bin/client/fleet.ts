@@ -48,9 +48,16 @@ export class Row {
     return excerptOf(this.machine === '' ? title : title.slice(this.machine.length + 1));
   }
 
+  /** As reported; with an address, followed by it. */
   get name(): string {
-    const { socket } = this.target;
-    return socket === undefined ? this.title : excerptOf(this.system.info['name']) || excerptOf(socket.name);
+    const { target: { socket }, reportedName } = this;
+    if (socket !== undefined) return reportedName || excerptOf(socket.name);
+    return reportedName === '' ? this.title : `${reportedName} (${this.title})`;
+  }
+
+  /** Empty if unknown. */
+  get reportedName(): string {
+    return excerptOf(this.system.info['name']);
   }
 
   /** The name with the machine: `gpu1/train`. */

@@ -60,9 +60,10 @@ export async function watchList(
   screen.close();
 }
 
-function toJson({ target, machine, name, pid, asks, system: { status, error, info } }: Row): string {
+function toJson({ target, machine, name, reportedName, pid, asks, system: { status, error, info } }: Row): string {
   return printableJson({
-    target: target.name, machine: machine || undefined, name, pid: Number(pid) || undefined, port: info['port'],
+    target: target.name, machine: machine || undefined, name: reportedName || name,
+    pid: Number(pid) || undefined, port: info['port'],
     status, error: error || undefined,
     since: excerptOf(info['since']) || undefined, by: excerptOf(info['by']) || undefined,
     reason: excerptOf(info['reason']) || undefined, holds: info['holds'], asks: asks ? info['asks'] : undefined,

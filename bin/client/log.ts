@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { ADDRESS_PARTS, createClient } from '../shared/reach/access.ts';
 import { paintStatus } from '../shared/line/color.ts';
 import { stateFolder } from '../shared/line/files.ts';
-import { nameInPath } from '../shared/reach/folder.ts';
+import { nameInPath, patternOf } from '../shared/reach/folder.ts';
 import { foldersOf } from '../shared/reach/machines.ts';
 import { hostOf, isAlive, isLogPath, isOf, LogReader, logPathIn, logsOfUser, newestOf } from '../shared/reach/logs.ts';
 import { parseTargets, refuseAddress } from '../shared/reach/names.ts';
@@ -160,9 +160,12 @@ async function findRunning({ client }: Pick<Target, 'client'>): Promise<Choice |
 const FILE_FORM = 'a file has a slash or ends in .jsonl';
 const NO_LOG = 'the system keeps no log: it was started without one, or is older than 0.17';
 
-/** Whether an entry is of a system with that name or process id, or both: `train`, `2551`, `train-2551`. */
+/** Whether an entry is of a system with that name or process id, or both: `train`, `2551`, `train-2551`, `train-*`. */
 function isNamed({ name, pid }: Body, word: string): boolean {
-  const isName = (text: string | undefined): boolean => text === name || text === nameInPath(name as string);
+  const inPath = nameInPath(name as string);
+  const pattern = patternOf(word);
+  if (pattern !== null) return pattern.test(inPath) || pattern.test(`${inPath}-${pid}`);
+  const isName = (text: string | undefined): boolean => text === name || text === inPath;
   const [, ownName, number] = /^(?:(.+)-)?(\d+)$/s.exec(word) ?? [];
   return isName(word) || (Number(number) === pid && (ownName === undefined || isName(ownName)));
 }

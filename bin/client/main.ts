@@ -30,9 +30,10 @@ import type { Outcome } from './send.ts';
 
 const REQUEST_TIMEOUT_MS = 5000;
 const MAX_EXPIRES_S = 86_400;
-// For an argument mistaken for a target:
+// For words mistaken for targets:
 const HINT = '; arguments are name=value';
 const ANSWER_HINT = '; an answer is --yes, --no or name=value';
+const REASON_HINT = "; a reason is --reason 'TEXT'";
 
 /**
  * Returns the exit code.
@@ -43,7 +44,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   if (args[0] === COMPLETE) return complete(...args.slice(1));
   const commandLine = parseCommandLine(args);
   if (commandLine === null) return EXIT.DONE;
-  const { command: { name }, argument, words, values, timeoutMs, since, durationMs } = commandLine;
+  const { command, command: { name }, argument, words, values, timeoutMs, since, durationMs } = commandLine;
   const { invocation, answering, exec } = commandLine;
   if (name === 'help' || name === 'completion') {
     console.log(name === 'help' ? helpOn(argument) : SCRIPTS[argument as Shell].trim());
@@ -66,7 +67,8 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   }
   const awaitsEnd = name === 'wait' && argument === 'offline'; // the system may have ended just now
   const sources = awaitsEnd ? { ...values, absence: 'offline' as const } : values;
-  const hint = invocation !== null ? HINT : answering !== null ? ANSWER_HINT : '';
+  const isReason = words.length > 1 && command.options?.includes('reason') === true;
+  const hint = invocation !== null ? HINT : answering !== null ? ANSWER_HINT : isReason ? REASON_HINT : '';
   const targets = await selectTargets(words, sources, requestMs, hint);
   if (targets.length === 0) return warnUnreachable() || EXIT.OFFLINE; // both have warned
   const end = endOfOutput();
@@ -119,7 +121,7 @@ interface Task extends CommandLine {
 
 async function execute(target: Target, task: Task): Promise<Outcome> {
   const { name: command, argument, values, condition, invocation, timeoutMs, hook, end, signal } = task;
-  const { name, label, client } = target;
+  const { name, title, label, client } = target;
   const { json = false, wait = false, mine = false, reason } = values;
   switch (command) {
     case 'status': return getStatus(client, process.stdout.isTTY && !json);
@@ -127,7 +129,7 @@ async function execute(target: Target, task: Task): Promise<Outcome> {
     case 'asks': return listAsks(client);
     case 'wait': return waitFor(target, condition ?? findStatus(argument) as SystemStatus, timeoutMs);
     case 'watch': {
-      const denied = await watch(client, { signal: end, json, label, target: name, hook });
+      const denied = await watch(client, { signal: end, json, label, target: name, title, hook });
       return denied === null ? { exitCode: EXIT.DONE } : failure(denied);
     }
   }

@@ -3,7 +3,7 @@
 import { isArgument, parseArguments } from '../shared/words/accepts.ts';
 import { ADDRESS_OPTIONS, ADDRESS_PARTS, BY, ENVIRONMENT_HELP } from '../shared/reach/access.ts';
 import {
-  ASK, commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, wordOf, wordsOf,
+  ASK, commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, suggestCommand, wordOf,
 } from '../shared/words/commands.ts';
 import { isQuestionId } from '../shared/words/asks.ts';
 import { isCondition, OPERATOR, parseCondition } from '../shared/words/condition.ts';
@@ -150,7 +150,7 @@ export function parseCommandLine(args: readonly string[]): CommandLine | null {
   const parsed = parseOptions(OPTIONS, helpOn, Infinity, args);
   if (parsed === null) return null;
   const { values, positionals: [word, ...words] } = parsed;
-  const command = parseCommand(word);
+  const command = parseCommand(word, words);
   const isSplit = command.name === 'wait' && OPERATOR.test(words[1] ?? ''); // wait loss '<' 0.1
   if (isSplit) words.unshift(words.splice(0, 3).join(' '));
   let argument = command.argument?.values === undefined ? '' : parseArgument(command.argument, words.shift());
@@ -174,13 +174,13 @@ export function parseCommandLine(args: readonly string[]): CommandLine | null {
   };
 }
 
-function parseCommand(word: string | undefined): Command {
+function parseCommand(word: string | undefined, words: readonly string[] = []): Command {
   const command = word === undefined ? undefined : findCommand('client', word);
   if (command !== undefined) return command;
-  const commands = commandsFor('client');
-  const names = commands.map(({ name }) => name).join(', ');
-  const hint = suggest(word ?? '', commands.flatMap(wordsOf));
-  throw new UsageError(`the command must be one of ${names}, got ${quote(word)}${hint}`);
+  const names = commandsFor('client').map(({ name }) => name).join(', ');
+  const hint = words.some(isArgument) ? ` (did you mean run ${word}?)` : suggestCommand('client', word ?? '');
+  if (hint !== '') throw new UsageError(`unknown command '${word}'${hint}; see --help`);
+  throw new UsageError(`the command must be one of ${names}, got ${quote(word)}`);
 }
 
 /** The help of one command: its line, its options, an example. For any other word, the whole help. */

@@ -22,6 +22,8 @@ export interface WatchOptions {
   label: string;
   /** The `target` of each JSON object. */
   target: string | undefined;
+  /** What the system is called in `--exec`. */
+  title: string;
   /** Notified of each change of the status, and of each question. */
   hook: ChangeHook | null;
 }
@@ -32,7 +34,7 @@ export interface WatchOptions {
  * @returns The reply that denied access; null when the signal ended it.
  */
 export async function watch(client: PrintableClient, options: WatchOptions): Promise<FailedReply | null> {
-  const { signal, json, label, target, hook } = options;
+  const { signal, json, label, target, title, hook } = options;
   const print = (text: string, change: object): void => {
     const time = new Date();
     const line = `${localTime(time)}  ${label}${text}`;
@@ -52,7 +54,7 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
       const how = end === null ? error : describeEnd(end);
       const why = how === undefined ? '' : `: ${how}`;
       print(`${paintStatus(status, status)}${describeCause(body)}${why}`, { status, by, reason, error });
-      const shown = { reason: how ?? excerptOf(reason), target: printable(target ?? client.target), question: '' };
+      const shown = { reason: how ?? excerptOf(reason), target: printable(title), question: '' };
       const wasOffline = last === status && status === SystemStatus.OFFLINE.statusName; // until its machine was lost
       if (before !== '' && !wasOffline) hook?.report(client, { status, before, ...shown });
       if (status !== NO_ANSWER) last = status;
@@ -62,7 +64,7 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
     for (const question of questions.filter(({ id }) => !known.has(id))) {
       const { message, entry } = question;
       print(paintStatus(`asks: ${describeQuestion(question, questions.length > 1)}`, 'asks'), { event: ASK, ...entry });
-      hook?.ask({ status, before: status, reason: '', target: printable(target ?? client.target), question: message });
+      hook?.ask({ status, before: status, reason: '', target: printable(title), question: message });
     }
     if (system.isCurrent) known = new Set(questions.map(({ id }) => id));
   }

@@ -6,7 +6,7 @@ import {
 } from '../shared/words/accepts.ts';
 import { BY } from '../shared/reach/access.ts';
 import { paintError, paintStatus } from '../shared/line/color.ts';
-import { commandsFor, findCommand, helpOf, REASON_HELP, wordsOf } from '../shared/words/commands.ts';
+import { commandsFor, findCommand, helpOf, REASON_HELP, suggestCommand } from '../shared/words/commands.ts';
 import {
   asksIn, describeGiven, describeLack, describeOpen, describeQuestion, isAnswer, isQuestionId, questionsIn, readAnswer,
 } from '../shared/words/asks.ts';
@@ -20,7 +20,6 @@ import { UsageError } from '../shared/line/options.ts';
 import {
   describeUnknown, isAbsent, lacksInfo, NO_ANSWER, obstacleIn, statusNameOf, UNKNOWN,
 } from '../shared/reach/replies.ts';
-import { suggest } from '../shared/line/suggest.ts';
 import { excerptOf, printable } from '../shared/words/text.ts';
 import { isComment } from './lines.ts';
 import type { Question } from '../shared/words/asks.ts';
@@ -216,7 +215,7 @@ function print(text: string): true {
 
 /** @param declared The names of the own commands, if they are known. */
 function failUnknown(word: string, declared: Iterable<string> = []): false {
-  const hint = suggest(word, [...COMMANDS.flatMap(wordsOf), ...declared]);
+  const hint = suggestCommand('console', word, declared);
   return fail(`unknown command '${word}'${hint}; type help for a list of commands`);
 }
 

@@ -15,6 +15,7 @@ runtime-control for more examples, and for the lines of JSON on the socket in CO
 import contextlib, inspect, json, os, re, select, socket, traceback, typing
 
 TYPES = {bool: 'boolean', int: 'integer', float: 'number', str: 'string'}
+EXTRAS = {'include_extras': True} if hasattr(typing, 'Annotated') else {}  # Python 3.8 always includes them
 
 
 class Interrupted(Exception):
@@ -25,8 +26,9 @@ class Control:
     """Takes the commands of control-run. save() runs for save-state and before the end; returns what it saved.
 
     commands: a dict of names and functions: the program's own commands. The parameters are those of the function, each
-        with a type (bool, int, float, str or typing.Literal); a default is optional. The first line of the docstring is
-        the description. The client receives what the function returns; if it raises, only the command fails.
+        with a type (bool, int, float, str or typing.Literal), which typing.Annotated can limit: Annotated[float,
+        {'minimum': 0, 'maximum': 1}], Annotated[str, {'maxLength': 80}]. A default is optional. The first line of the
+        docstring is the description. Clients receive the return value; if the function raises, only the command fails.
     Only one thread may call poll() and ask().
     Raises TypeError or ValueError if a command cannot be declared, even without control-run."""
     Interrupted = Interrupted
@@ -126,7 +128,7 @@ class Control:
 def declare(name, function):
     """Returns the declaration of a command: its description, and its parameters in JSON Schema terms."""
     original = getattr(function, 'func', function)  # of a functools.partial
-    try: hints, signature = typing.get_type_hints(original), inspect.signature(function)
+    try: hints, signature = typing.get_type_hints(original, **EXTRAS), inspect.signature(function)
     except (NameError, TypeError, ValueError) as error: raise TypeError(f'command {name!r}: {error}') from None
     if not re.fullmatch('(?!(pause|resume|save-state|shutdown|status|info|answer)$)[a-z][a-z0-9-]{0,31}', str(name)):
         raise ValueError(f'command {name!r}: the name must match [a-z][a-z0-9-]{{0,31}} and not be a standard one')
@@ -135,6 +137,8 @@ def declare(name, function):
         if not re.fullmatch('[A-Za-z][A-Za-z0-9_]{0,31}', key):
             raise ValueError(f'command {name!r}: the name {key!r} must match [A-Za-z][A-Za-z0-9_]{{0,31}}')
         hint, default = hints.get(key), parameter.default
+        extras = getattr(hint, '__metadata__', ())  # of typing.Annotated
+        if extras: hint = hint.__origin__
         choices = list(typing.get_args(hint)) if typing.get_origin(hint) is typing.Literal else None
         kind, *others = {type(choice) for choice in choices} if choices else {hint}
         is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
@@ -144,8 +148,31 @@ def declare(name, function):
             raise TypeError(f'command {name!r}: {parameter} is not supported: a parameter needs a name and a type '
                             '(bool, int, float, str or typing.Literal); a default must have that type')
         words = {'type': TYPES[kind], 'enum': choices, 'default': default if has_default else None}
+        try: words.update(check_bounds(extras, None if choices else kind, words['default']) if extras else {})
+        except ValueError as error: raise ValueError(f'command {name!r}: {key}: {error}') from None
         parameters[key] = {word: value for word, value in words.items() if value is not None}
     return {'description': (inspect.getdoc(original) or '').split('\n')[0], 'parameters': parameters}
+
+
+def check_bounds(extras, kind, default):
+    """Returns what typing.Annotated adds to a parameter. Raises ValueError unless it fits the type and the default."""
+    limits = {int: ['minimum', 'maximum'], float: ['minimum', 'maximum'], str: ['maxLength']}.get(kind, [])
+    bounds = extras[0] if len(extras) == 1 else extras
+    if not isinstance(bounds, dict) or not {*limits, 'description'}.issuperset(bounds):
+        raise ValueError(f"Annotated takes one dict of {', '.join(limits + ['description'])}, got {bounds!r}")
+    if not isinstance(bounds.get('description', ''), str):
+        raise ValueError(f"description must be a text, got {bounds['description']!r}")
+    form, numbers = ('an integer', int) if kind is str else ('a finite number', (int, float))
+    for limit in limits:
+        value = bounds.get(limit, 0)
+        if not isinstance(value, numbers) or isinstance(value, bool) or not abs(value) < 1e308:
+            raise ValueError(f'{limit} must be {form}, got {value!r}')
+    least = 0 if kind is str else bounds.get('minimum', -1e308)
+    most = bounds.get('maximum', bounds.get('maxLength', 1e308))
+    if least > most: raise ValueError(f'{limits[-1]} must be at least {least}, got {most}')
+    if limits and default is not None and not least <= (len(default) if kind is str else default) <= most:
+        raise ValueError(f'the default must be within {bounds}, got {default!r}')
+    return bounds
 
 
 def is_stop(line): return line.get('command') in ('pause', 'save-state', 'shutdown')

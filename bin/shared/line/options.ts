@@ -74,7 +74,7 @@ export interface ListOption extends Option {
 
 const COMMON_OPTIONS = {
   help: { type: 'boolean', short: 'h', help: 'print this help' },
-  version: { type: 'boolean', help: 'print the version' },
+  version: { type: 'boolean', short: 'V', help: 'print the version' },
 } as const satisfies Record<string, Option>;
 
 export type Options = Readonly<Record<string, Option>>;

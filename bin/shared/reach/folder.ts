@@ -163,6 +163,15 @@ export function nameInPath(name: string): string {
   return name.replaceAll(/[^\w.-]/g, '_').slice(0, MAX_NAME_LENGTH);
 }
 
+/** For a target with `*` (any characters) or `?` (any one): the names and NAME-PIDs, as in paths, that it means. */
+export function patternOf(text: string): RegExp | null {
+  if (!/[*?]/.test(text)) return null;
+  const parts = text.split(/([*?])/).map((part) => {
+    return part === '*' ? '.*' : part === '?' ? '.' : nameInPath(part).replaceAll('.', '\\.');
+  });
+  return new RegExp(`^${parts.join('')}$`, 's');
+}
+
 /** Prepares the folder of this user's session for a server. Throws an error if none can have a socket there. */
 async function prepare(folder: string): Promise<void> {
   const longest = `${folder}/${'x'.repeat(MAX_NAME_LENGTH)}-${process.pid}.sock`;

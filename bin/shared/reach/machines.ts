@@ -1,7 +1,7 @@
 // --via: other machines, each with the systems that it would list over there.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Folder, LocalFolder, Socket } from './folder.ts';
+import { Folder, LocalFolder, patternOf, Socket } from './folder.ts';
 import { Link, LinkError } from './link.ts';
 import { DEFAULT_HOST } from '../../../control.ts';
 import { listOf, UsageError } from '../line/options.ts';
@@ -85,11 +85,12 @@ function splitShell(line: string): string[] | null {
 
 /** Returns the folders that a target may mean, and the target without its label. */
 export function foldersFor(target: string, folders: readonly Folder[]): [target: string, folders: readonly Folder[]] {
-  const [, label, rest = ''] = /^(\w[\w.-]*)\/(.*)$/s.exec(target) ?? [];
+  const [, label, rest = ''] = /^([\w*?][\w.*?-]*)\/(.*)$/s.exec(target) ?? [];
   const labels = folders.map(({ machine }) => machine.label);
   if (label === undefined || labels[0] === '') return [target, folders];
-  const folder = folders.find(({ machine }) => machine.label === label);
-  if (folder !== undefined) return [rest, [folder]];
+  const pattern = patternOf(label);
+  const found = folders.filter(({ machine }) => machine.label === label || pattern?.test(machine.label) === true);
+  if (found.length > 0) return [rest, found];
   throw new UsageError(`no --via has the label '${label}'${suggest(label, labels) || `, only ${listOf(labels)}`}`);
 }
 

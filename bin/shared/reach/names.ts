@@ -6,7 +6,7 @@ import { text as readAll } from 'node:stream/consumers';
 import { DEFAULT_HOST, DEFAULT_PORT } from '../../../control.ts';
 import { ADDRESS_PARTS, createClient, readTrusted } from './access.ts';
 import { splitDetail } from '../words/describe.ts';
-import { MAX_NAME_LENGTH, nameInPath } from './folder.ts';
+import { MAX_NAME_LENGTH, nameInPath, patternOf } from './folder.ts';
 import { findIn, folderOf, foldersFor, foldersOf, unreachable } from './machines.ts';
 import { listOf, UsageError } from '../line/options.ts';
 import { isAbsent } from './replies.ts';
@@ -149,11 +149,13 @@ async function find(word: Word, all: readonly Folder[], sources: Sources): Promi
   }
 }
 
-/** Returns the live systems with a name, a process id or both: `train`, `2551`, `train-2551`. */
+/** Returns the live systems with a name, a process id or both: `train`, `2551`, `train-2551`, `train-*`. */
 async function findNamed(text: string, folder: Folder, reach: Reach): Promise<Found[]> {
   const live = (mayBeMeant: (socket: Socket) => boolean): Promise<Found[]> => folder.find(mayBeMeant, reach);
   const inPath = nameInPath(text);
   const named = await ofName(await live(({ name }) => name === inPath), text);
+  const pattern = named.length === 0 ? patternOf(text) : null;
+  if (pattern !== null) return live(({ name, pid }) => pattern.test(name) || pattern.test(`${name}-${pid}`));
   const [, ownName, pid] = /^(?:(.+)-)?(\d+)$/s.exec(text) ?? [];
   if (pid === undefined) return named;
   const hasOwnName = ({ name }: Socket): boolean => ownName === undefined || name === nameInPath(ownName);

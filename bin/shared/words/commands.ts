@@ -2,6 +2,7 @@
 
 import { SystemStatus } from '../../../control.ts';
 import { helpLine, listOf } from '../line/options.ts';
+import { suggest } from '../line/suggest.ts';
 import type { ControlCommand } from '../../../control.ts';
 
 /** The name of a command in the tools. */
@@ -13,6 +14,8 @@ export interface Command {
   name: CommandName;
   /** Other words for it. */
   words?: readonly string[];
+  /** What similar tools call it. */
+  elsewhere?: readonly string[];
   help: string;
   /** The tool that has it; without it, both. */
   tool?: 'client' | 'console';
@@ -53,21 +56,26 @@ const SENDING = ['wait', 'timeout', 'reason', 'by'];
 const COMMANDS: readonly Command[] = [
   { name: 'status', help: 'print the status and its cause', options: ['timeout'] },
   { name: 'info', help: 'print all details and the latest commands', options: ['timeout'] },
-  { name: 'list', tool: 'client', options: ['timeout', 'watch'],
+  { name: 'list', tool: 'client', elsewhere: ['ls', 'ps'], options: ['timeout', 'watch'],
     help: 'list the targets, or all of the folder: name, process, status, since when, and target or detail' },
   { name: 'top', tool: 'client', help: 'show the targets, or all of the folder, in a live table with keys' },
   { name: 'watch', tool: 'client', help: 'print each new status and each command that is done, until interrupted',
     options: ['exec', 'on'] },
-  { name: 'log', tool: 'client', options: ['since', 'follow'], lacks: ['targets', 'all', 'via'],
+  { name: 'log', tool: 'client', elsewhere: ['logs', 'history'], options: ['since', 'follow'],
+    lacks: ['targets', 'all', 'via'],
     help: 'print what the targets (also FILE), or all systems of this user, have logged, also after their end' },
   { name: 'wait', tool: 'client',
     help: `wait for a status (${listOf(STATUS_WORDS)}), or for a field of the detail: wait 'loss < 0.1'`,
     argument: { name: 'STATUS', values: STATUS_WORDS, other: "a quoted condition: 'loss < 0.1'" },
     options: ['timeout'] },
-  { name: 'pause', words: ['p'], help: 'pause the system', options: [...SENDING, 'for'] },
-  { name: 'resume', words: ['r'], help: 'resume the system', options: [...SENDING, 'mine'] },
-  { name: 'save-state', words: ['save'], help: 'save a checkpoint', options: SENDING },
-  { name: 'shutdown', help: 'shut the system down', options: SENDING },
+  { name: 'pause', words: ['p'], elsewhere: ['suspend', 'freeze'], help: 'pause the system',
+    options: [...SENDING, 'for'] },
+  { name: 'resume', words: ['r'], elsewhere: ['continue', 'unpause'], help: 'resume the system',
+    options: [...SENDING, 'mine'] },
+  { name: 'save-state', words: ['save'], elsewhere: ['checkpoint', 'snapshot'], help: 'save a checkpoint',
+    options: SENDING },
+  { name: 'shutdown', elsewhere: ['stop', 'kill', 'halt', 'exit', 'quit'], help: 'shut the system down',
+    options: SENDING },
   { name: 'run',
     help: "run one of the program's own commands, such as evaluate episodes=200; without NAME, list them",
     argument: { name: 'NAME' }, options: SENDING },
@@ -94,6 +102,14 @@ export function commandsFor(tool: 'client' | 'console'): Command[] {
 /** Finds a command by any of its words, in any case. */
 export function findCommand(tool: 'client' | 'console', word: string): Command | undefined {
   return commandsFor(tool).find((command) => wordsOf(command).includes(word.toLowerCase()));
+}
+
+/** ` (did you mean shutdown?)`, for a word that is no command, such as `stop` or `shutdwon`; empty if none is near. */
+export function suggestCommand(tool: 'client' | 'console', word: string, others: Iterable<string> = []): string {
+  const commands = commandsFor(tool);
+  const meant = commands.find(({ elsewhere }) => elsewhere?.includes(word.toLowerCase()));
+  if (meant !== undefined) return ` (did you mean ${meant.name}?)`;
+  return suggest(word, [...commands.flatMap(wordsOf), ...others]);
 }
 
 /** The commands of control-client that have an option; none if all have it. */

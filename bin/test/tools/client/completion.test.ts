@@ -31,7 +31,7 @@ const CANDIDATES: readonly [line: string, printed: string][] = [
   ['client watch --on=paused,off', 'words --on=paused,offline'], ['client --targets inv', 'files'],
   ['client --socket=inv', 'files --socket='], ['client list --dir inv', 'files'], ['client --host far', 'hosts'],
   ['client --host=far', 'hosts --host='], ['client --port inv', 'words'], ['client status --reason tra', 'words'],
-  ['client --reason --js', 'words'], ['client wait tra', 'words'], ['client list tra', 'words'],
+  ['client --reason --js', 'words'], ['client wait tra', 'words'], ['client list tra', 'words train.py'],
   ['client run tra', 'words'], ['client status tra', 'words train.py'],
   ['client --json pause --wait box tra', 'words train.py'], ['client watch exp', 'words exp'],
   ['client watch exp-1', 'words exp-12'], ['client wait paused tra', 'words train.py'],
@@ -288,7 +288,7 @@ async function readHelp(): Promise<{ commands: Entry[]; options: Entry[] }> {
 /** How a shell offers a command or an option. */
 function patternOf(shell: Shell, { name, help }: Entry): RegExp {
   const description = help.replaceAll(/[^\w\s]/g, '\\$&');
-  const suffix = { bash: '(?![\\w-])', zsh: `( +-h)? +-- ${description}`, fish: ` +\\(${description}\\)` }[shell];
+  const suffix = { bash: '(?![\\w-])', zsh: `( +-\\w)? +-- ${description}`, fish: ` +\\(${description}\\)` }[shell];
   return new RegExp(`(?<![\\w-])${name}${suffix}`);
 }
 

@@ -73,7 +73,6 @@ describe('control-client wait for a condition', AT_ONCE, () => {
       [() => ({ detail: { run: { pid: 7, started: '' } } }), 'the system reports run.pid, run.started, but not loss'],
       [() => ({ detail: null }), 'the system reports no detail'],
       [() => ({ detail: ['loss'] }), 'the system reports no detail'],
-      [() => ({}), 'the system reports no detail'],
     ];
     await Promise.all(rows.map(async ([info, reason]) => {
       const { port } = await report(t, info);
@@ -82,14 +81,43 @@ describe('control-client wait for a condition', AT_ONCE, () => {
       assert.match(stderr, /^control-client: not loss < 0\.01 after \d\.\d s: /);
       assert.equal(stderr.split(' s: ')[1], `${reason}\n`);
     }));
+  });
+
+  it('exits with 6 once a system that was seen has ended, and has no time limit of its own', async (t) => {
+    const ends = async (goal: string, ...infos: object[]): Promise<unknown[]> => {
+      let info: object = { detail: { loss: 7 } };
+      const web = await report(t, () => info);
+      const ended = call([...at(web.port), 'wait', goal, '--json']);
+      for (const next of [...infos, null]) {
+        const seen = web.requests.length + 2; // so the response has arrived
+        await until(() => web.requests.length >= seen);
+        info = next ?? {};
+      }
+      web.end();
+      const { code, stdout } = await ended;
+      const { error, seconds, ...outcome } = JSON.parse(stdout);
+      return [code, outcome, error.replace(/ after \d+\.\d s/, '')];
+    };
+    const ending = { status: 'shutting down', by: 'ana', reason: 'enough', detail: { loss: 7 } };
+    const crashed = { status: 'shutting down', by: 'itself', reason: 'exit code 7', detail: {} };
+    const [status, met] = [{ status: 'offline' }, { value: 7, status: 'offline' }];
+    assert.deepEqual(await Promise.all([
+      ends('loss < 1'), ends('paused'), ends('loss < 1', ending), ends('loss < 1', crashed), ends('paused', ending),
+    ]), [
+      [6, met, 'not loss < 1: the system is offline; loss was 7'], [6, status, 'not paused: the system is offline'],
+      [6, met, 'not loss < 1: the system is offline: shutdown by ana: enough; loss was 7'],
+      [6, status, 'not loss < 1: the system is offline: exit code 7'],
+      [6, status, 'not paused: the system is offline: shutdown by ana: enough'],
+    ]);
+  });
+
+  it('goes on if the system comes back within seconds, and takes an operator as a word', async (t) => {
     const web = await report(t, () => ({ detail: { loss: 7 } }));
-    const gone = call([...at(web.port), 'wait', 'loss < 1', '--timeout', '6', '--json']);
-    await until(() => web.requests.length > 1); // so the first response has arrived
+    const met = call([...at(web.port), 'wait', 'loss', '<', '1', '--timeout', '60']);
+    await until(() => web.requests.length > 1);
     web.end();
-    const { code, stdout } = await gone;
-    const { error, seconds, ...outcome } = JSON.parse(stdout);
-    assert.deepEqual([code, outcome], [4, { value: 7, status: 'offline' }]);
-    assert.match(error, /^not loss < 1 after \d\.\d s: the system is offline; loss was 7$/);
+    await launchSystem(t, { describe: () => ({ loss: 0.5 }) }, { webApiAddress: ['127.0.0.1', web.port] });
+    assert.deepEqual(await met, { code: 0, stdout: '0.5\n', stderr: '' });
   });
 });
 

@@ -7,7 +7,9 @@ import {
 import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import { makeFolder, startProgram, startServer, TOKEN, until } from '../../helpers.ts';
+import {
+  freePort, launchSystem, makeFolder, NO_TOKEN, startProgram, startServer, TOKEN, until,
+} from '../../helpers.ts';
 import { contentsOf, leaveSocket } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, run } from './helpers.ts';
@@ -50,6 +52,30 @@ describe('control-client list', SUITE, () => {
     ]);
   });
 
+  it('prints only the targets, if there are any, also those that are offline', async (t) => {
+    const { folder, launch } = openSession(t);
+    for (const name of ['train-a', 'train-b', 'eval']) await launch(name);
+    const { port } = await launchSystem(t, {}, { name: 'far' }).then(({ address }) => address);
+    const free = await freePort();
+    const file = join(folder, 'targets');
+    writeFileSync(file, `127.0.0.1:${port}\ntrain-b # both\n`, { mode: 0o600 });
+    const rows: [args: string[], names: string[], code: number][] = [
+      [['train-?'], ['train-a', 'train-b'], 0], [['--targets', file], ['far', 'train-b'], 0],
+      [['eval', `127.0.0.1:${free}`], ['eval', `127.0.0.1:${free}`], 3],
+    ];
+    for (const [args, names, expected] of rows) {
+      const { code, stdout } = await call(['list', ...args, '--dir', folder, '--json']);
+      const found = linesOf(stdout).map((line) => JSON.parse(line) as { name: string; status: string; port?: number });
+      assert.deepEqual([code, found.map(({ name }) => name).sort()], [expected, names.sort()], `${args}`);
+      for (const { name, status, port: shown } of found) {
+        assert.equal(status, name.endsWith(`:${free}`) ? 'offline' : 'active');
+        assert.equal(shown, name === 'far' ? port : undefined);
+      }
+    }
+    const alone = await call(['list', '--port', `${port}`, '--json']);
+    assert.deepEqual([alone.code, JSON.parse(alone.stdout).name], [0, 'far']);
+  });
+
   it('finds control-demo and control-run, which also serve at a port', async (t) => {
     const session = makeFolder(t);
     const env = { XDG_RUNTIME_DIR: session };
@@ -71,10 +97,9 @@ describe('control-client list', SUITE, () => {
     const [{ code, stdout, stderr }, asJson, allowed] = await Promise.all([ // each waits for the silent one
       call(args), call([...args, '--json']), run(t, args, '', { CONTROL_TOKEN: TOKEN }),
     ]);
-    const refused = 'Missing or wrong token: set the option token, or CONTROL_TOKEN for the tools';
     assert.equal(code, 5);
     const [one, other, ...more] = linesOf(stderr);
-    assert.deepEqual([one, more], [`control-client: locked-${process.pid}: ${refused}`, []]);
+    assert.deepEqual([one, more], [`control-client: locked-${process.pid}: ${NO_TOKEN}`, []]);
     assert.match(other ?? '', /^control-client: my-job-77: has not responded within \d+(\.\d)? s$/);
     assert.deepEqual(linesOf(stdout).map((line) => line.split(/ {2,}/).filter((cell) => cell !== '')), [
       ['locked', `${process.pid}`, 'missing or wrong token', locked],
@@ -82,7 +107,7 @@ describe('control-client list', SUITE, () => {
     ]);
     const [first, second] = linesOf(asJson.stdout).map((line) => JSON.parse(line) as { error: string });
     const status = 'missing or wrong token';
-    assert.deepEqual(first, { target: locked, name: 'locked', pid: process.pid, status, error: refused });
+    assert.deepEqual(first, { target: locked, name: 'locked', pid: process.pid, status, error: NO_TOKEN });
     assert.match(second?.error ?? '', /^has not responded within \d+(\.\d)? s$/);
     const unanswered = { target: silent, name: 'my-job', pid: 77, status: 'no answer', error: '' };
     assert.deepEqual({ ...second, error: '' }, unanswered);

@@ -709,7 +709,7 @@ describe('control-client log of a live system', SUITE, () => {
       [{ ...ACTIVE, host: hostname(), log: { path: 7 } }, 1, "the log is on the machine .*: '7'"],
       [{ ...ACTIVE, host: 'gpu1', log: { path: '/a.jsonl' } }, 1, "the log is on the machine gpu1: '/a.jsonl'"],
       [{ ...ACTIVE, host: HOSTILE, log: { path: HOSTILE } }, 1, 'the log is on the machine PW .*'],
-      [{ code: 401, error: 'Missing or wrong token' }, 1, 'Missing or wrong token.*'],
+      [{ code: 401, error: 'Missing token' }, 1, 'Missing token.*'],
     ];
     for (const [body, exitCode, error] of rows) {
       const { target } = await startWeb(t, () => body);

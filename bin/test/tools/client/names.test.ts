@@ -62,6 +62,27 @@ describe('A name as a target', SUITE, () => {
     assert.deepEqual(targets.map(({ client }) => client.baseUrl), urls.map(([, url]) => url));
   });
 
+  it('can be a pattern for names and NAME-PIDs, unless a system really has that name', async (t) => {
+    const folder = await openFolder(t, 'train-a-5', 'train-b-6', 'train.py-7', 'eval-61');
+    const rows: [pattern: string, ...titles: string[]][] = [
+      ['train-*', 'train-a-5', 'train-b-6'], ['train-?', 'train-a-5', 'train-b-6'], ['train?py', 'train.py-7'],
+      ['*-6', 'train-b-6'], ['train.*', 'train.py-7'], ['*', 'eval-61', 'train-a-5', 'train-b-6', 'train.py-7'],
+    ];
+    for (const [pattern, ...titles] of rows) {
+      assert.deepEqual((await titlesOf(pattern, folder)).sort(), titles, pattern);
+    }
+    const names = ', only eval, train-a, train-b, train.py';
+    for (const none of ['oval-*', 'x??', 't*n', '?']) {
+      await assert.rejects(titlesOf(none, folder), missing(none, folder, names), none);
+    }
+    const message = "TARGET must be one system, got 'train-*', which matches train-a-5 and train-b-6";
+    await assert.rejects(selectClient('train-*', { dir: folder }), { message });
+    const session = openSession(t);
+    await session.launch('train-*');
+    await session.launch('train-a');
+    assert.deepEqual(await titlesOf('train-*', session.folder), [`train-_-${process.pid}`]);
+  });
+
   it('can contain the process id of the program under control-run', async (t) => {
     const { folder, serve } = openSession(t);
     const rows = [
@@ -143,7 +164,9 @@ describe('A name as a target', SUITE, () => {
     await assert.rejects(call(['run', 'evaluate', '9', ...dir]), {
       message: `${error.message}; arguments are name=value`,
     });
-    await assert.rejects(call(['pause', 'top', 'run', ...dir]), missing('run', folder, names));
+    await assert.rejects(call(['pause', 'top', 'run', ...dir]), {
+      message: `${missing('run', folder, names).message}; a reason is --reason 'TEXT'`,
+    });
   });
 
   it('selects one system in tools that control one', async (t) => {

@@ -119,13 +119,12 @@ describe('control-client list --watch', SUITE, () => {
     assert.equal((await ended).code, 130);
   });
 
-  it('requires a terminal, as top does, and excludes --json and addresses', async (t) => {
+  it('requires a terminal, as top does, and excludes --json', async (t) => {
     const hint = "; 'watch --all' prints a line for each change";
     await assert.rejects(call(['list', '--watch']), { message: `list --watch requires a terminal${hint}` });
     await assert.rejects(call(['top']), { message: `top requires a terminal${hint}` });
     const rows: [args: string, message: RegExp][] = [
       ['list --watch --json', /list --watch excludes --json; /],
-      ['list --watch --port 80', /--port and list --watch are mutually exclusive/],
       ['top --json', /top excludes --json; /],
     ];
     for (const [args, message] of rows) {
@@ -378,7 +377,9 @@ describe('control-client top', SUITE, () => {
     await showsLine(new RegExp(`^${target} +offline `));
     await showsLine(/^1 system: 1 offline$/);
     await launchSystem(t, {}, { webApiAddress: ['127.0.0.1', port] });
-    await showsLine(new RegExp(`^${target} +${process.pid} +active `));
+    await showsLine(new RegExp(`^\\S+ \\(${target}\\) +${process.pid} +active `));
+    const watched = await open(`list --watch ${target}`);
+    await watched.showsLine(new RegExp(`^\\S+ \\(${target}\\) +${process.pid} +active `));
   });
 
   it('prints no control characters of a name, a status or a filter', async (t) => {

@@ -29,14 +29,20 @@ type Row = [args: string[], line: string | RegExp];
 const REFUSED: Record<string, Row[]> = {
   'an unknown command': [
     [[], `${COMMAND} nothing`],
-    [['halt'], `${COMMAND} 'halt'`],
-    [['pasue'], `${COMMAND} 'pasue' (did you mean pause?)`],
-    [['help', 'Pausse'], `${COMMAND} 'Pausse' (did you mean pause?)`],
+    [['cancel'], `${COMMAND} 'cancel'`],
+    ...[
+      [['pasue'], 'pasue', 'pause'], [['help', 'Pausse'], 'Pausse', 'pause'], [['stop', 'train'], 'stop', 'shutdown'],
+      [['kill'], 'kill', 'shutdown'], [['ls'], 'ls', 'list'], [['PS'], 'PS', 'list'], [['logs'], 'logs', 'log'],
+      [['set', 'lr=0.1'], 'set', 'run set'], // an own command
+    ].map(([args, word, meant]): Row => {
+      return [args as string[], `unknown command '${word}' (did you mean ${meant}?); see --help`];
+    }),
   ],
   'an argument that the command does not take': [
     [['wait', 'pased'], `${AWAITED}, got 'pased' (did you mean paused?)`],
     [['wait'], `${AWAITED}, got nothing`],
-    [['wait', 'loss', '<', '0.1'], `${AWAITED}, got 'loss'`],
+    [['wait', 'loss', 'low'], `${AWAITED}, got 'loss'`],
+    [['wait', 'loss', '<', 'low'], `${CONDITION}, got 'loss < low'`],
     [['help', 'pause', 'resume'], "unexpected argument 'resume'; see --help"],
     [['completion', 'tcsh'], "the shell must be one of bash, zsh, fish, got 'tcsh'"],
   ],
@@ -48,7 +54,7 @@ const REFUSED: Record<string, Row[]> = {
   ],
   'a word that is no system as a target': [
     [['watch', '200'], missing('200')],
-    [['shutdown', 'gpu1:1', 'box.lan'], missing('box.lan')],
+    [['shutdown', 'gpu1:1', 'box.lan'], missing('box.lan', "; a reason is --reason 'TEXT'")],
     [['wait', 'paused', 'gpu1:80', '200'], missing('200')],
     [['run', 'evaluate', 'episodes=5', 'gpu1:80', '200', '--wait'], missing('200', '; arguments are name=value')],
     [['answer', 'yes'], missing('yes', '; an answer is --yes, --no or name=value')],
@@ -119,16 +125,13 @@ const REFUSED: Record<string, Row[]> = {
     const all = [['gpu1:1'], ['--targets', '/nowhere/x']];
     return all.map((targets): Row => [['pause', `--${option}`, '1', ...targets], line]);
   }),
-  'an address or a target beside the systems of a folder': ['list', '--all'].flatMap((owner) => {
-    const args = owner === 'list' ? ['list'] : ['pause', '--all'];
-    return [
-      ...['host', 'port', 'socket', 'targets'].map((option): Row => {
-        const line = `--${option} and ${owner} are mutually exclusive: ${owner} is for the systems of a folder`;
-        return [[...args, `--${option}`, '1'], line];
-      }),
-      [[...args, 'box:80'], `unexpected argument 'box:80': ${owner} takes no targets`],
-    ];
-  }),
+  'an address or a target beside all systems of a folder': [
+    ...['host', 'port', 'socket', 'targets'].map((option): Row => {
+      const line = `--${option} and --all are mutually exclusive: --all is for the systems of a folder`;
+      return [['pause', '--all', `--${option}`, '1'], line];
+    }),
+    [['list', '--all', 'box:80'], "unexpected argument 'box:80': --all takes no targets"],
+  ],
   'a folder that cannot be read': [
     [['list', '--dir', '/nowhere'], /^--dir must be a folder that can be read, got '\/nowhere': ENOENT: /],
     [['pause', '--all', '--dir', 'package.json'], /^--dir must be a folder that can be read, got '.*': ENOTDIR: /],
@@ -210,7 +213,7 @@ describe('The help of control-client', LIMIT, () => {
       ['pause', sending, "pause --wait --reason 'GPU needed until noon'"],
       ['p', sending, "pause --wait --reason 'GPU needed until noon'"],
       ['INFO', [...common.slice(0, 7), 'timeout', ...common.slice(7)], 'info'],
-      ['list', ['dir', 'via', 'timeout', 'watch', 'json', 'help', 'version'], 'list'],
+      ['list', [...common.slice(0, 7), 'timeout', 'watch', ...common.slice(7)], 'list'],
       ['completion', ['help', 'version'], 'completion fish | source'],
     ];
     for (const [word, options, example] of rows) {
@@ -218,7 +221,7 @@ describe('The help of control-client', LIMIT, () => {
       assert.deepEqual([code, stderr], [0, '']);
       const line = helpOf(findCommand('client', word) ?? assert.fail());
       assert.ok(stdout.startsWith(`${line}\n\n  -`), stdout);
-      assert.deepEqual([...stdout.matchAll(/^ {2}(?:-h, )?--([\w-]+)/gm)].map(([, name]) => name), options);
+      assert.deepEqual([...stdout.matchAll(/^ {2}(?:-\w, )?--([\w-]+)/gm)].map(([, name]) => name), options);
       assert.ok(stdout.includes(`\n\nExample: control-client ${example}\n`), stdout);
       for (const args of [[word, '--help'], ['--port', '1', word, 'box:80', '-h']]) {
         assert.deepEqual(await call(args), { code, stdout, stderr }, args.join(' '));

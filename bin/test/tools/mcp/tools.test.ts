@@ -98,7 +98,7 @@ describe('The commands of control-mcp', SUITE, () => {
     const mcp = startMcp(t, ['--allow', 'resume', locked, ...webs.map(({ target }) => target)]);
     const old = /^not sent: its server, version (0\.15\.9|unknown), would resume for everybody/;
     for (const [system, error] of [
-      [webs[0]?.target, old], [webs[3]?.target, old], [locked, /^not sent: Missing or wrong token/],
+      [webs[0]?.target, old], [webs[3]?.target, old], [locked, /^not sent: Missing token/],
     ] as const) {
       assert.match((await mcp.fail('resume', { system, mine: true, reason: 'a test' })).error, error);
     }
@@ -123,7 +123,7 @@ describe('A command of control-mcp that is not done', SUITE, () => {
     const run = (episodes: unknown): object => ({ command: 'evaluate', arguments: { episodes } });
     const rows: [tool: string, port: number, values: object, outcome: string, error: RegExp][] = [
       ['save_state', port, {}, 'failed', /disk full$/], ['run_command', port, run(1), 'failed', /disk full$/],
-      ['pause', locked, {}, 'refused', /Missing or wrong token/],
+      ['pause', locked, {}, 'refused', /Missing token/],
       ['run_command', port, run('1'), 'refused', /episodes must be an integer from 1, got "1"$/],
       ['run_command', port, run('x'.repeat(5000)), 'refused', /./],
       ['run_command', port, { command: 'evalute' }, 'refused', /evalute.*evaluate/s],
@@ -171,7 +171,7 @@ it('control-mcp says why a system cannot be reached or does not respond', { ...L
   const rows: [keyof typeof systems, status: string, error: RegExp | null, outcome: string, pauseError: RegExp][] = [
     ['absent', 'offline', null, 'offline', /ECONNREFUSED/],
     ['foreign', 'offline', /is not a control server/, 'offline', /is not a control server/],
-    ['locked', 'missing or wrong token', /^Missing or wrong token/, 'refused', /Missing or wrong token/],
+    ['locked', 'missing or wrong token', /^Missing token/, 'refused', /Missing or wrong token/],
     ['full', 'no answer', /queue of connections is full/, 'unanswered', /pause not sent: .*queue of .* is full/],
     ['stopped', 'no answer', silence, 'unanswered', unanswered],
     ['silent', 'no answer', silence, 'unanswered', unanswered],
@@ -594,7 +594,7 @@ describe('wait of control-mcp', SUITE, () => {
     await stop();
     const waiting = mcp.call('wait', { system: at(port), until: 'paused', seconds: 80 });
     const denied = await mcp.fail('wait', { system: at(locked), seconds: 80 });
-    assert.match(denied.error, /^Missing or wrong token/);
+    assert.match(denied.error, /^Missing token/);
     const hung = await mcp.call('wait', { system: at(port), until: 'loss < 1', seconds: 1 });
     assert.equal(hung.ended, 'timeout');
     child.kill('SIGCONT');

@@ -192,6 +192,26 @@ while not control.poll(): time.sleep(.01)
     const name = 'the name must match [a-z][a-z0-9-]{0,31} and not be a standard one';
     const long = 'x'.repeat(33);
     const pass = 'def set(): pass';
+    const number = 'Annotated takes one dict of minimum, maximum, description, got';
+    const bounds: [annotated: string, error: string, preset?: string][] = [
+      ["float, {'maximum': 1.5, 'description': 'per step'}", '', '1'],
+      ["str, {'maxLength': 3}", '', "'abc'"],
+      ["bool, {'description': 'whether'}", '', 'True'],
+      ["typing.Literal['a'], {'description': 'how'}", '', "'a'"],
+      ["float, {'min': 0}", `${number} {'min': 0}`],
+      ['int, 0, 1', `${number} (0, 1)`],
+      ["str, {'minimum': 0}", "Annotated takes one dict of maxLength, description, got {'minimum': 0}"],
+      ["typing.Literal['a'], {'maxLength': 1}", "Annotated takes one dict of description, got {'maxLength': 1}"],
+      ["int, {'minimum': '0'}", "minimum must be a finite number, got '0'"],
+      ["int, {'maximum': True}", 'maximum must be a finite number, got True'],
+      ["float, {'minimum': float('nan')}", 'minimum must be a finite number, got nan'],
+      ["str, {'maxLength': 2.5}", 'maxLength must be an integer, got 2.5'],
+      ["str, {'maxLength': -1}", 'maxLength must be at least 0, got -1'],
+      ["int, {'minimum': 2, 'maximum': 1}", 'maximum must be at least 2, got 1'],
+      ["str, {'description': 5}", 'description must be a text, got 5'],
+      ["float, {'maximum': 1}", "the default must be within {'maximum': 1}, got 2", '2'],
+      ["str, {'maxLength': 3}", "the default must be within {'maxLength': 3}, got 'long'", "'long'"],
+    ];
     const rows: [key: string, code: string, error: string][] = [
       ['set-it', 'def set(rate): pass', `TypeError: command 'set-it': rate ${message}`],
       ['set-it', 'def set(*rates: float): pass', `TypeError: command 'set-it': *rates: float ${message}`],
@@ -207,6 +227,10 @@ while not control.poll(): time.sleep(.01)
         return [one, pass, `ValueError: command '${one}': ${name}`];
       }),
       ['pause-all', pass, ''],
+      ...bounds.map(([annotated, error, preset]): [string, string, string] => [
+        'set', `def set(rate: typing.Annotated[${annotated}]${preset === undefined ? '' : ` = ${preset}`}): pass`,
+        error && `ValueError: command 'set': rate: ${error}`,
+      ]),
     ];
     const script = `
 import json, sys, typing
@@ -281,7 +305,8 @@ values = {
 def get(name: str):
     if isinstance(values[name], Exception): raise values[name]
     return values[name]
-def types(a: float, b: int, c: float = 1): return repr([a, b, c])
+Share = typing.Annotated[float, {'minimum': 0, 'maximum': 1, 'description': 'of all'}]
+def types(a: Share, b: int, c: float = 1): return repr([a, b, c])
 control = Control(commands={
     'evaluate': Trainer().evaluate, 'set': functools.partial(set_rate, None), 'warm-up': lambda: None, 'get': get,
     'types': types,
@@ -297,7 +322,11 @@ while not control.poll(): time.sleep(.01)
     });
     assert.match(String(detail['mute']), /^<__main__.Mute object at /);
     assert.match(Object.keys(detail).join(), /<__main__.Mute object at /);
-    const { get: _, types: __, ...declared } = await declarationsOf(run.port) as Record<string, object>;
+    const { get: _, types, ...declared } = await declarationsOf(run.port) as Record<string, object>;
+    const share = { type: 'number', minimum: 0, maximum: 1, description: 'of all' };
+    assert.deepEqual((types as { parameters: object }).parameters, {
+      a: share, b: { type: 'integer' }, c: { type: 'number', default: 1 },
+    });
     assert.deepEqual(declared, {
       evaluate: {
         description: 'Runs episodes',
@@ -313,6 +342,8 @@ while not control.poll(): time.sleep(.01)
       'warm-up': { description: '', parameters: {} },
     });
     assert.deepEqual(await order(run.port, 'types', { a: 1, b: 2 }), [200, '[1.0, 2, 1.0]']);
+    const tooLarge = [400, 'types: a must be a number from 0 to 1, got 1.5'];
+    assert.deepEqual(await order(run.port, 'types', { a: 1.5, b: 2 }), tooLarge);
     for (const [name, value] of Object.entries({
       nested: [1, [2, { best: '-Infinity' }]], tensor: 0.5, path: 'a', none: undefined, endless: ['endless'],
       integer: `1${'0'.repeat(309)}`,

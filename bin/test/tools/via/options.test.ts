@@ -124,6 +124,8 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
       is(['train'], ['gpu1/train-7', 'gpu2/train-7']), is(['7'], ['gpu1/train-7', 'gpu2/train-7']),
       is(['gpu2/train', 'gpu1/train-7'], ['gpu2/train-7', 'gpu1/train-7']),
       is(['gpu1/7'], ['gpu1/train-7']), is(['gpu2/'], ['gpu2/train-7']),
+      is(['gpu?/t*-7'], ['gpu1/train-7', 'gpu2/train-7']), is(['*2/'], ['gpu2/train-7']),
+      is(['tr*'], ['gpu1/train-7', 'gpu2/train-7']),
     ]);
     await Promise.all([
       is([`gpu1/:${port}`], [`gpu1/:${port}`]), is([`gpu2/127.0.0.1:${port}`], [`gpu2/127.0.0.1:${port}`]),

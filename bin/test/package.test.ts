@@ -1,0 +1,46 @@
+// What `npm pack` makes: everything that a program, a shell or a reader needs, without the repository or a network.
+// npm runs `postprepare` in a clone alone, also in the one that it makes for a git dependency, but no `prepack` there.
+
+import assert from 'node:assert/strict';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { describe, it } from 'node:test';
+import { VERSION } from '../../control.ts';
+import { LIMIT, makeFolder, start } from './helpers.ts';
+
+describe('The package', LIMIT, () => {
+  it('installs without a network, without scripts and without advice about them', async (t) => {
+    const folder = makeFolder(t);
+    const npm = (...args: string[]): Promise<string> => run('npm', ...args, '--cache', join(folder, 'cache'));
+    const run = async (command: string, ...args: string[]): Promise<string> => {
+      const { code, stdout, stderr } = await start(t, command, args).ended;
+      assert.equal(code, 0, stderr);
+      assert.doesNotMatch(stderr, /scripts/);
+      return stdout.trim();
+    };
+    const name = await npm('pack', '--silent', '--ignore-scripts', '--pack-destination', folder);
+    await npm('install', '--offline', '--global', '--prefix', folder, join(folder, name));
+
+    const root = join(folder, 'lib/node_modules/runtime-control');
+    const { bin, exports, scripts } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+    const atInstallation = ['preinstall', 'install', 'postinstall', 'prepare'].filter((event) => event in scripts);
+    assert.deepEqual(atInstallation, [], 'npm 11 warns about them, npm 12 does not run them');
+    for (const path of ['LICENSE', 'control.ts', ...Object.values<string>(exports['.'])]) {
+      assert.ok(existsSync(join(root, path)), path);
+    }
+    assert.equal(Object.keys(bin).length, 7);
+    for (const tool of Object.keys(bin)) assert.equal(await run(join(folder, 'bin', tool), '--version'), VERSION, tool);
+    assert.ok(checkLinks(root) > 100);
+  });
+});
+
+/** Checks that the pages and images that pages refer to are in the package. Returns how many they are. */
+function checkLinks(root: string): number {
+  const pages = readdirSync(root, { encoding: 'utf8', recursive: true }).filter((path) => path.endsWith('.md'));
+  const links = pages.flatMap((page) => {
+    const text = readFileSync(join(root, page), 'utf8');
+    return [...text.matchAll(/\]\((?!\w+:)([^)#\s]+\.(?:md|png))/g)].map(([, path = '']) => [page, path] as const);
+  });
+  for (const [page, path] of links) assert.ok(existsSync(join(root, dirname(page), path)), `${page}: ${path}`);
+  return links.length;
+}
