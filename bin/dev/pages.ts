@@ -43,17 +43,16 @@ Usage: node bin/dev/run.mjs pages [WORD ...]
 
 Runs the blocks of README.md and bin/**/*.md as printed and compares their output. With words, only those of the pages
 with these paths, or whose paths contain one of the words. Uses the tools in dist/ (npm run build) and the Node that
-runs this. The first lines of bin/dev/pages.ts state the rules. Needs Linux, root or user namespaces, script, ip,
-curl, jq and python3. The pages have no network.
+runs this. The first lines of bin/dev/pages.ts state the rules. Needs Linux, root, unshare, script, ip, curl, jq and
+python3. The pages have no network.
 
 Exit codes: 0 all pass, 1 a block fails, 2 wrong usage.
 `;
 
 const SET_UP = `mount -t tmpfs tmpfs /run && mkdir -p /run/user/1000 ${TOOLS} ${HOME} && hostname laptop &&
-  ip link set lo up && ip addr add 10.0.0.1 dev lo && ip addr add 10.0.0.2 dev lo &&
-  ip link add eth0 type veth peer name eth1 && ip addr add 192.168.1.7 dev eth0 &&
-  ip link set eth0 up && ip link set eth1 up && touch /run/net.gpu1 /run/net.gpu2 &&
-  unshare --net=/run/net.gpu1 ip link set lo up && unshare --net=/run/net.gpu2 ip link set lo up &&
+  ip link set lo up && ip addr add 10.0.0.1 dev lo && ip addr add 10.0.0.2 dev lo && ip link add eth0 type veth &&
+  ip addr add 192.168.1.7 dev eth0 && ip link set eth0 up && ip link set veth0 up &&
+  for host in gpu1 gpu2; do touch /run/net.$host; unshare --net=/run/net.$host ip link set lo up || exit; done &&
   printf '%s\\n' '127.0.0.1 localhost' '10.0.0.1 gpu1' '10.0.0.2 gpu2' > /run/hosts &&
   { [ ! -d /tmp/control-$UID ] || mount -t tmpfs tmpfs /tmp/control-$UID; } &&
   mount --bind /run/hosts /etc/hosts && "$@"; exit $?`; // the shell stays, to reap processes
@@ -68,8 +67,7 @@ if ! getent hosts "$host" > /dev/null; then
   exit 255
 fi
 home=/run/$host session=/run/user/1000/$host
-mkdir -p "$home" "$session"
-cd "$home"
+mkdir -p "$home" "$session" && cd "$home" || exit
 exec nsenter --net="/run/net.$host" env -i PATH="${TOOLS}:$PATH" HOME="$home" XDG_RUNTIME_DIR="$session" \\
   PYENV_ROOT="$PYENV_ROOT" USER=ana CONTROL_BY="ana@$host" sh -c "$*"
 `;
@@ -102,16 +100,14 @@ async function main(): Promise<number> {
 
 /** Runs this program for one page in namespaces of its own: when they end, all processes end. */
 function runIsolated(page: string): boolean {
-  const spaces = process.geteuid?.() === 0 ? SPACES : ['--map-root-user', ...SPACES];
-  const args = [...spaces, 'bash', '-c', SET_UP, 'pages', process.execPath, ...process.argv.slice(1)];
+  const args = [...SPACES, 'bash', '-c', SET_UP, 'pages', process.execPath, ...process.argv.slice(1)];
   const env = { ...process.env, PAGES_INSIDE: page };
   return spawnSync('unshare', args, { stdio: 'inherit', env }).status === 0;
 }
 
 async function runPage(page: string): Promise<number> {
   for (const name of readdirSync('dist/bin')) {
-    const command = `#!/bin/sh\nexec node '${resolve('dist/bin', name)}' "$@"\n`;
-    writeFileSync(`${TOOLS}/control-${name.replace('.js', '')}`, command, { mode: 0o755 });
+    symlinkSync(resolve('dist/bin', name), `${TOOLS}/control-${name.replace('.js', '')}`);
   }
   symlinkSync(process.execPath, `${TOOLS}/node`);
   writeFileSync(`${TOOLS}/ssh`, SSH, { mode: 0o755 });
