@@ -163,13 +163,15 @@ export function nameInPath(name: string): string {
   return name.replaceAll(/[^\w.-]/g, '_').slice(0, MAX_NAME_LENGTH);
 }
 
-/** For a target with `*` (any characters) or `?` (any one): the names and NAME-PIDs, as in paths, that it means. */
-export function patternOf(text: string): RegExp | null {
+/**
+ * For a target with `*` (any characters) or `?` (any one): whether it means a name, as in paths, or, if it ends in a
+ * digit, a NAME-PID. Otherwise, `train-*` would also mean all systems called `train`.
+ */
+export function patternOf(text: string): ((name: string, pid?: string | number) => boolean) | null {
   if (!/[*?]/.test(text)) return null;
-  const parts = text.split(/([*?])/).map((part) => {
-    return part === '*' ? '.*' : part === '?' ? '.' : nameInPath(part).replaceAll('.', '\\.');
-  });
-  return new RegExp(`^${parts.join('')}$`, 's');
+  const source = text.replaceAll(/[^\w*?-]/g, '\\$&').replaceAll('*', '.*').replaceAll('?', '.');
+  const pattern = new RegExp(`^${source}$`, 's');
+  return (name, pid) => pattern.test(name) || (/\d$/.test(text) && pattern.test(`${name}-${pid}`));
 }
 
 /** Prepares the folder of this user's session for a server. Throws an error if none can have a socket there. */

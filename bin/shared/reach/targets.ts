@@ -18,7 +18,7 @@ export const TARGETS_OPTION: TextOption = { ...TARGETS_FILE_OPTION, help: `${TAR
 /** For the help of each tool that takes targets. */
 export const TARGET_HELP: string = `
 TARGET is the NAME, NAME-PID or PID of a system in the folder --dir (default: that of this user's session), a pattern
-of these ('train-*', 'job-?'), or an address: HOST:PORT, :PORT, http://HOST, an IP address, localhost, unix:PATH or a
+of names ('train-*', 'job-?'), or an address: HOST:PORT, :PORT, http://HOST, an IP address, localhost, unix:PATH or a
 path with a slash. With --via, it is on the machine whose LABEL (default: the host) precedes it: gpu1/train, gpu1/:8391,
 or gpu1/ for all its systems; a name without LABEL means all machines.
 `.trim();
