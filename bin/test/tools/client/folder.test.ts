@@ -74,6 +74,7 @@ describe('control-client list', SUITE, () => {
     }
     const alone = await call(['list', '--port', `${port}`, '--json']);
     assert.deepEqual([alone.code, JSON.parse(alone.stdout).name], [0, 'far']);
+    assert.match((await call(['list', '--port', `${port}`])).stdout, new RegExp(`  localhost:${port}\n$`));
   });
 
   it('finds control-demo and control-run, which also serve at a port', async (t) => {
