@@ -165,11 +165,12 @@ async function showLive(name: 'list' | 'top', names: string[], values: Values, t
   }
   const folders = foldersOf(values);
   const others = folders.filter(({ machine }) => machine.open !== undefined);
-  let targets: Target[] = [];
-  if (!namesNone(names, values)) targets = await selectTargets(names, values, timeoutMs);
-  else await findIn(others, (folder) => folder.systems({ timeoutMs }), PATIENCE_MS); // may ask for passwords
+  const isAll = namesNone(names, values);
+  const targets = isAll ? [] : await selectTargets(names, values, timeoutMs);
+  if (isAll) await findIn(others, (folder) => folder.systems({ timeoutMs }), PATIENCE_MS); // may ask for passwords
+  else if (targets.length === 0) return warnUnreachable() || EXIT.OFFLINE;
   await keepTerminal();
-  const shown = targets.length > 0 ? [] : folders;
+  const shown = isAll ? folders : [];
   if (name === 'list') await watchList(targets, shown, timeoutMs, endOfOutput());
   else await new Top().run(targets, shown, timeoutMs);
   endLinks();

@@ -525,6 +525,12 @@ describe('list and top of several machines', SUITE, () => {
     await showsLine(/^b +train +7 +active/);
     assert.match(lines()[0] ?? '', /^MACHINE +NAME +PROCESS/);
     write(CTRL_C);
+    const named = ['--via', 'down=sh -c "echo no route >&2; exit 9"'];
+    for (const live of [['list', '--watch'], ['top']]) { // must not show all systems, which keys would control
+      const ended = await onTerminal(t, [...vias, ...named, ...live, 'down/train']).ended;
+      assert.equal(ended.code, 5, ended.stdout);
+      assert.equal(ended.stdout, 'control-client: down: sh ended with exit code 9: no route\r\n');
+    }
   });
 
   it('top filters by machine, and names it in each message and title', async (t) => {
