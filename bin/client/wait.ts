@@ -7,7 +7,7 @@ import { fieldOf, fieldsOf } from '../shared/words/condition.ts';
 import { describeCurrent } from '../shared/reach/follow.ts';
 import { elapsedSeconds } from '../shared/reach/limit.ts';
 import { EXIT, warn } from '../shared/line/options.ts';
-import { isDenied, lacksInfo, STATUS_ONLY } from '../shared/reach/replies.ts';
+import { isAbsent, isDenied, lacksInfo, STATUS_ONLY } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
 import { excerpt, excerptOfJson } from '../shared/words/text.ts';
 import { failure } from './send.ts';
@@ -49,10 +49,12 @@ export async function waitFor(
       return { exitCode: EXIT.DONE, text: condition === null ? status : excerptOfJson(value), json };
     }
     const isOffline = status === SystemStatus.OFFLINE.statusName;
-    wasSeen ||= reply.ok;
+    wasSeen ||= reply.ok || (reply.phase !== 'connect' && !isOffline); // also one that hangs
     if (!isOffline) lostAt = Infinity;
     else if (before !== undefined) lostAt = performance.now();
-    if (isOffline && !wasSeen && before === '' && process.stderr.isTTY) warn(`${title} is offline: it may still start`);
+    if (before === '' && !wasSeen && process.stderr.isTTY) {
+      warn(isAbsent(reply) ? `${title} is offline: it may still start` : `${title}: ${system.error}`);
+    }
     if (!wasSeen || performance.now() - lostAt < (system.end === null ? RETURN_MS : 0)) continue;
     exitCode = EXIT.ENDED;
     break;

@@ -111,6 +111,16 @@ describe('control-client wait for a condition', AT_ONCE, () => {
     ]);
   });
 
+  it('exits with 6 also if the system has accepted requests, but never responded', async (t) => {
+    const web = await startWeb(t, () => new Promise<never>(() => {}));
+    const ended = call([...at(web.port), 'wait', 'paused']);
+    await until(() => web.requests.length > 1); // the first one has timed out
+    web.end();
+    const { code, stderr } = await ended;
+    assert.equal(code, 6, stderr);
+    assert.match(stderr, / s: the system is offline\n$/);
+  });
+
   it('goes on if the system comes back within seconds, and takes an operator as a word', async (t) => {
     const web = await report(t, () => ({ detail: { loss: 7 } }));
     const met = call([...at(web.port), 'wait', 'loss', '<', '1', '--timeout', '60']);
