@@ -82,9 +82,9 @@ export function describeInfo(info: Body): string[] {
   });
   const asks = questionsIn(info).map((question) => `${describeTimes(question)}: ${describeQuestion(question)}`);
   const started = secondsSince(info, 'startedAt');
-  const port = textOf(info, 'port') && `port ${textOf(info, 'port')}`;
+  const port = textOf(info, 'port') && `, port ${textOf(info, 'port')}`;
   const rows = [
-    ['name', `${textOf(info, 'name')} (process ${textOf(info, 'pid')} on ${textOf(info, 'host')}${port && `, ${port}`})`],
+    ['name', `${textOf(info, 'name')} (process ${textOf(info, 'pid')} on ${textOf(info, 'host')}${port})`],
     ...asks.map((ask, index) => [index === 0 ? 'asks' : '', ask]),
     ['status', describeStatus(info)],
     ['saved', describeSaves(info, false)],

@@ -56,7 +56,8 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 4 }, () => {
     const rows: [line: string, error: string][] = [
       ['paws', unknown('paws')], ['help nonsense', unknown('nonsense')], ['y', unknown('y')],
       ['pasue GPU needed', meant('pasue', 'pause')], ['help RESUM', meant('RESUM', 'resume')],
-      ['shut', meant('shut', 'shutdown')], ['stop now', meant('stop', 'shutdown')], ['evalaute n=1', meant('evalaute', 'evaluate')],
+      ['shut', meant('shut', 'shutdown')], ['stop now', meant('stop', 'shutdown')],
+      ['evalaute n=1', meant('evalaute', 'evaluate')],
       ['run mod', meant('mod', 'mode')], ['help mod', meant('mod', 'mode')],
       ['help pause now', unexpected('help')], ['status now', unexpected('status')], ['info now', unexpected('info')],
       ['q now', unexpected('quit')],
