@@ -6,7 +6,7 @@ import { hostname, userInfo } from 'node:os';
 import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
 import { parseInteger, UsageError, warn } from '../line/options.ts';
 import { PrintableClient } from './replies.ts';
-import { excerpt } from '../words/text.ts';
+import { excerpt, tidy } from '../words/text.ts';
 import type { WebApiAddress } from '../../../control.ts';
 import type { Machine } from './replies.ts';
 import type { ListOption, TextOption } from '../line/options.ts';
@@ -302,7 +302,7 @@ export function readTrusted(what: string, path: string, isSecret: boolean): stri
 // ───── The sender ────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** The sender of commands, as servers list it: `ana@laptop`. Empty if it is not to be known. */
-export const BY: string = process.env['CONTROL_BY'] ?? `${userName()}@${hostname()}`;
+export const BY: string = tidy(process.env['CONTROL_BY'] ?? `${userName()}@${hostname()}`);
 
 function userName(): string {
   try {
