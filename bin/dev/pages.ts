@@ -134,7 +134,8 @@ async function runPage(page: string): Promise<number> {
     }
     if (language === 'sh' && file === undefined) {
       writeFileSync('/run/block.sh', text);
-      return terminal.run({ command: 'bash /run/block.sh > /run/output 2>&1 || cat /run/output', output: [] });
+      const command = 'bash /run/block.sh > /run/output 2>&1 || { echo "exit code $?"; cat /run/output; }';
+      return terminal.run({ command, output: [] });
     }
     if (language !== 'console') return checkText(language, text);
     const steps = parseTranscript(text);
