@@ -47,5 +47,8 @@ export async function selectTargets(
     return [onlyTarget(createClient(values, { timeoutMs, machine }))];
   }
   refuseAddress(values);
-  return parseTargets(words, { ...values, timeoutMs, hint, allHint: ALL_HINT });
+  const targets = await parseTargets(words, { ...values, timeoutMs, hint, allHint: ALL_HINT });
+  const given = values.targets === undefined ? words : [...words, values.targets];
+  if (targets.length === 0 && unreachable.size === 0) warn(`no live system in ${listOf(given)}`); // gpu1/
+  return targets;
 }

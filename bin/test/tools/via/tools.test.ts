@@ -116,6 +116,12 @@ describe('control-client --via', SUITE, () => {
     assert.deepEqual(linesOf(stdout).sort(), outcomes);
   });
 
+  it('says so if a machine has no live system', async (t) => {
+    const { via } = openMachine(t, 'a');
+    const warning = 'control-client: no live system in a/\n';
+    assert.deepEqual(await call(['--via', via, 'pause', 'a/']), { code: 3, stdout: '', stderr: warning });
+  });
+
   it('asks and answers over there, only the question that is meant', async (t) => {
     const answers: unknown[] = [];
     const hooks = (label: string): Partial<System> => ({
