@@ -2,6 +2,7 @@
 
 import { randomBytes } from 'node:crypto';
 import { statSync, writeFileSync } from 'node:fs';
+import { DEFAULT_PORT as SYSTEM_PORT } from '../../control.ts';
 import {
   createClient, ENVIRONMENT_HELP, parseServerOptions, readTrusted, SERVER_OPTIONS, splitAuthority,
 } from '../shared/reach/access.ts';
@@ -10,6 +11,7 @@ import { foldersOf, unreachable, VIA_OPTION } from '../shared/reach/machines.ts'
 import { parseTargets } from '../shared/reach/names.ts';
 import { describeOptions, parseOptions, parseText, UsageError, warn } from '../shared/line/options.ts';
 import { onlyTarget, TARGET_HELP, TARGETS_OPTION } from '../shared/reach/targets.ts';
+import type { Address } from '../shared/reach/access.ts';
 import type { Folder } from '../shared/reach/folder.ts';
 import type { Sources } from '../shared/reach/names.ts';
 import type { Target } from '../shared/reach/targets.ts';
@@ -41,6 +43,10 @@ const OPTIONS = {
   dir: { ...DIR_OPTION, help: 'folder of Unix sockets: also show its live systems, and those that start later' },
   via: VIA_OPTION,
 } as const;
+
+const ADDRESS = { type: 'string', help: '' } as const;
+/** The options of all other tools for the address of a system: here one could take them for that of the page. */
+const ADDRESS_OPTIONS = { host: ADDRESS, port: ADDRESS, socket: ADDRESS } as const;
 
 const HELP = `
 Usage: control-board [options] [TARGET ...]
@@ -92,9 +98,10 @@ export interface Setup {
  * @throws {UsageError} If an option is invalid.
  */
 export function parseCommandLine(args?: readonly string[]): CommandLine | null {
-  const parsed = parseOptions(OPTIONS, HELP, Infinity, args);
+  const parsed = parseOptions({ ...OPTIONS, ...ADDRESS_OPTIONS }, HELP, Infinity, args);
   if (parsed === null) return null;
   const { values, positionals: words } = parsed;
+  refuseAddress(values);
   const { listen, 'allow-host': allowHost, 'key-file': keyFile, 'view-key-file': viewKeyFile } = values;
   const { targets, dir, via } = values;
   if (/^\d+$/.test(listen)) { // as a host, 9000 would be the address 0.0.35.40
@@ -109,6 +116,14 @@ export function parseCommandLine(args?: readonly string[]): CommandLine | null {
   if (viewKeyFile !== undefined) parseText('--view-key-file', viewKeyFile);
   const isRecording = values.record === true;
   return { listen, host, port, allowedHosts, keyFile, viewKeyFile, isRecording, words, sources: { targets, dir, via } };
+}
+
+function refuseAddress({ host, port, socket }: Address): void {
+  if (socket !== undefined) throw new UsageError(`--socket is no option: write the target unix:${socket}`);
+  if ((host ?? port) === undefined) return;
+  const [page, system] = [`${host ?? 'localhost'}:${port ?? DEFAULT_PORT}`, `${host ?? ''}:${port ?? SYSTEM_PORT}`];
+  const what = `--${host === undefined ? 'port' : 'host'} is no option`;
+  throw new UsageError(`${what}: write --listen ${page} for the page, or the target ${system} for a system`);
 }
 
 /**

@@ -81,6 +81,11 @@ async function route(context: Context, request: IncomingMessage, response: Serve
     const news = await systems.newsSince(parseVersion(query.get('since')), secondsToWait(request) * 1000, end.signal);
     return send(response, 200, { canPress, ...news });
   }
+  const [, named] = /^\/api\/(?:systems|logs)\/(\d+)(?:\/|$)/.exec(path) ?? [];
+  const ids = systems.all.map(({ id }) => id);
+  if (named !== undefined && !ids.includes(Number(named))) {
+    throw new Refusal(404, `No system has the id ${named}; ids in GET /api/systems: ${ids.join(', ') || 'none'}`);
+  }
   const [, logged] = /^\/api\/logs\/(\d+)$/.exec(path) ?? [];
   if (logged !== undefined) {
     checkMethod(request, 'GET');

@@ -125,9 +125,11 @@ export function canSaveIn({ detail }: Body): boolean {
   return splitDetail(detail).run['canSave'] !== false;
 }
 
-/** Whether an entry is a save that was refused: none has failed, and none can succeed. */
-export function isRefusedSave({ command, state }: Body, info: Body): boolean {
-  return command === 'save-state' && state === 'failed' && !canSaveIn(info);
+/** Whether an entry is a save that control-run has refused: none has failed. For 10 s, `canSave` is unknown. */
+export function isRefusedSave({ command, state, error }: Body, info: Body): boolean {
+  const isOfRun = splitDetail(info['detail']).run['pid'] !== undefined;
+  const hasNoWay = !canSaveIn(info) || (isOfRun && /^no way to save: /.test(excerptOf(error)));
+  return command === 'save-state' && state === 'failed' && hasNoWay;
 }
 
 /** Whether an entry is the end of a program that failed. control-run lists it as a shutdown, which nobody has sent. */

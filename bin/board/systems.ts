@@ -1,5 +1,6 @@
 // All systems on the board, and the long polls of the pages that wait for news of them.
 
+import { BY } from '../shared/reach/access.ts';
 import { CONTROL_COMMANDS } from '../shared/words/accepts.ts';
 import { inParallel } from '../shared/reach/targets.ts';
 import { LIVE, limitSamples, RECORD, steadyNow } from './series.ts';
@@ -22,6 +23,8 @@ export interface News {
   version: number;
   /** The board's time in milliseconds: a phone's clock may differ. */
   now: number;
+  /** The sender of the board's commands. */
+  by: string;
   /** How long samples are kept. */
   keepMs: number;
   /** The ids of all systems. */
@@ -128,8 +131,10 @@ export class Systems {
     this.#askedAt = performance.now();
     const systems = changed().map((system) => system.updateSince(known));
     const ids = [...this.#byId.keys()];
-    const { keepMs } = this.#period;
-    return { startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), keepMs, ids, systems };
+    return {
+      startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), by: BY, keepMs: this.#period.keepMs,
+      ids, systems,
+    };
   }
 
   /** Sends a command to one system, and returns its id there; without `id`, to all reachable systems that can do it. */

@@ -4,17 +4,19 @@ import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ageOf, questionsIn } from '../shared/words/asks.ts';
 import { describeDetail, describeEnd, describeStatus, splitDetail } from '../shared/words/describe.ts';
-import { describeDuration } from '../shared/words/time.ts';
+import { describeDuration, timeIn } from '../shared/words/time.ts';
 import { findIn, PATIENCE_MS, unreachable } from '../shared/reach/machines.ts';
 import { isAbsent, isDenied, isUnanswered } from '../shared/reach/replies.ts';
 import { FollowedSystem } from '../shared/reach/system.ts';
 import { excerptOf, printable } from '../shared/words/text.ts';
 import type { Question } from '../shared/words/asks.ts';
+import type { Body } from '../shared/words/text.ts';
 import type { Folder } from '../shared/reach/folder.ts';
 import type { Found } from '../shared/reach/targets.ts';
 
 const TICK_MS = 1000; // between two scans of the folder, or two requests to a system that is offline
 const DETAIL_MS = 2000; // between two requests for a detail
+const STEP_MS = 1000; // shorter steps are not shown
 const WAIT_S = 20; // each request waits this long for a change: 500 systems must stay cheap
 const MAX_ENDED = 100;
 
@@ -94,10 +96,17 @@ export class Row {
     return start === null ? '' : describeDuration(Math.max(0, Date.now() - start) / 1000);
   }
 
+  /** The latest response, without `heardAt` unless the program was in a step then: it also ages without one. */
+  get info(): Body {
+    const { info, infoAt } = this.system;
+    const heardAt = timeIn(info, 'heardAt') ?? infoAt;
+    return infoAt - heardAt < STEP_MS ? { ...info, heardAt: undefined } : info;
+  }
+
   /** The status with sender and reason, or how the system ended, or why the request failed. Begins with `asks`. */
   get story(): string {
-    const { status, isCurrent, info, end, error, reply } = this.system;
-    const text = isCurrent ? describeStatus({ ...info, since: undefined }) : ''; // it has a column
+    const { status, isCurrent, end, error, reply } = this.system;
+    const text = isCurrent ? describeStatus({ ...this.info, since: undefined }) : ''; // it has a column
     if (this.asks) return text === 'active' ? 'asks' : `asks; ${text}`;
     if (isCurrent) return text;
     const isPlain = reply === null || isAbsent(reply) || isDenied(reply) || isUnanswered(reply);

@@ -25,7 +25,7 @@ export async function list(targets: readonly Target[], isJson: boolean): Promise
   });
   rows.sort(compareRows);
   if (isJson) rows.forEach((row) => console.log(toJson(row)));
-  else if (process.stdout.isTTY) print(new Table().linesOf(rows, terminalSize().columns));
+  else if (process.stdout.isTTY && rows.length > 0) print(new Table().linesOf(rows, terminalSize().columns));
   else print(linesOf(rows));
   for (const { target, system: { error } } of rows) {
     if (error !== '') warn(`${target.title}: ${error}`);

@@ -4,15 +4,15 @@ import { once, setMaxListeners } from 'node:events';
 import { emitKeypressEvents } from 'node:readline';
 import { SystemStatus } from '../../control.ts';
 import { BY } from '../shared/reach/access.ts';
-import { describeInfo } from '../shared/words/describe.ts';
+import { describeCause, describeInfo, holdsOf } from '../shared/words/describe.ts';
 import { clockTime } from '../shared/words/time.ts';
 import { describeDone, follow } from '../shared/reach/follow.ts';
 import { readHistory } from '../shared/reach/history.ts';
 import { warn } from '../shared/line/options.ts';
-import { CTRL_C, CTRL_Z, jobState, spareTerminalAtExit, startRawMode } from '../shared/line/terminal.ts';
+import { CTRL_C, CTRL_Z, ESCAPE_MS, jobState, spareTerminalAtExit, startRawMode } from '../shared/line/terminal.ts';
 import { Fleet } from './fleet.ts';
 import { fit, Screen, Table, wrap } from './table.ts';
-import type { Key } from 'node:readline';
+import type { Interface, Key } from 'node:readline';
 import type { RawMode } from '../shared/line/terminal.ts';
 import type { Folder } from '../shared/reach/folder.ts';
 import type { Found } from '../shared/reach/targets.ts';
@@ -26,6 +26,7 @@ const inverse = (text: string): string => `\x1b[7m${text}\x1b[27m`;
 
 const HELP = 'q quit  p pause  r resume  s save  d shut down  Enter info  l log  / filter  ↑↓';
 const COMMANDS: Readonly<Record<string, string>> = { p: 'pause', r: 'resume', s: 'save-state' };
+const ANSWER = ' (y/N)';
 const COMMAND_MS = 30_000;
 const QUIT_MS = 2000; // for pending commands
 const INDENT = ' '.repeat(10); // of the values in describeInfo()
@@ -49,6 +50,7 @@ export class Top {
   #selected: Row | undefined;
   /** The system of the question, the info or the log. It may leave the table in the meantime. */
   #subject: Row | undefined;
+  #question = { command: '', text: '' };
   #log: readonly string[] = []; // of the subject, once it is read
   #logAt = -Infinity; // when it was read
   #index = 0; // of the selected row
@@ -62,7 +64,7 @@ export class Top {
     for (const signal of SIGNALS) process.once(signal, quit);
     process.on('exit', this.#close); // after an error
     spareTerminalAtExit();
-    emitKeypressEvents(stdin);
+    emitKeypressEvents(stdin, { escapeCodeTimeout: ESCAPE_MS } as unknown as Interface); // it reads no other field
     stdin.on('keypress', this.#onKey).on('end', quit).on('error', quit);
     this.#rawMode = startRawMode(this.#enter);
     if (this.#rawMode.isOn) this.#enter();
@@ -101,7 +103,7 @@ export class Top {
   #linesOf(width: number, height: number): string[] {
     const lines = this.#bodyOf(width, height);
     const rest = Array.from({ length: height }, () => '');
-    return [...[...lines, ...rest].slice(0, height - 1), fit(this.#lastLine(), width)];
+    return [...[...lines, ...rest].slice(0, height - 1), fit(this.#lastLine(width), width)];
   }
 
   #bodyOf(width: number, height: number): string[] {
@@ -142,7 +144,7 @@ export class Top {
 
   #describe(row: Row, width: number): string[] {
     this.#fleet.visible = [row];
-    const { info, isCurrent } = row.system;
+    const { info, system: { isCurrent } } = row;
     const lines = info['status'] === undefined ? [] : describeInfo(info);
     const title = `${row.fullName}: ${row.story}${isCurrent ? '' : '; before:'}`;
     return [inverse(fit(title, width)), ...lines.flatMap((line) => wrap(line, width, INDENT))];
@@ -166,12 +168,12 @@ export class Top {
     this.#screen.refresh();
   }
 
-  #lastLine(): string {
+  #lastLine(width: number): string {
     switch (this.#mode) {
       case 'info':
       case 'log': return 'press any key to return';
       case 'filter': return `/${this.#filter}_  (Enter keeps it, Esc clears it)`;
-      case 'question': return `Shut ${this.#subject?.fullName} down? (y/N)`;
+      case 'question': return `${fit(this.#question.text, width - ANSWER.length).trimEnd()}${ANSWER}`;
       case 'table': return this.#message || HELP;
     }
   }
@@ -187,6 +189,10 @@ export class Top {
 
   readonly #onKey = (_: string | undefined, { name = '', sequence: key = '' }: Key): void => {
     if (this.#end.signal.aborted) return; // keys in the same chunk, after q
+    if (/^\x1b.$/su.test(key)) { // Esc and soon another key, or Alt
+      this.#onKey(undefined, { name: 'escape', sequence: '\x1b' });
+      return this.#onKey(undefined, { name, sequence: key.slice(1) });
+    }
     if (key === CTRL_C) return this.#end.abort();
     if (key === CTRL_Z) {
       this.#leave();
@@ -216,8 +222,11 @@ export class Top {
       this.#selected = rows[Math.max(0, Math.min(index, rows.length - 1))];
     }
     if (row === undefined) return;
-    if (Object.hasOwn(COMMANDS, key)) this.#sent.push(this.#send(COMMANDS[key] as string, row));
-    if (key === 'd') [this.#mode, this.#subject] = ['question', row];
+    const { fullName, info } = row;
+    const isOthers = holdsOf(info).some(({ by }) => by !== BY); // resume also ends their holds
+    if (key === 'r' && isOthers) this.#ask('resume', `Resume ${fullName}, paused${describeCause(info)}?`);
+    else if (Object.hasOwn(COMMANDS, key)) this.#sent.push(this.#send(COMMANDS[key] as string, row));
+    if (key === 'd') this.#ask('shutdown', `Shut ${fullName} down?`);
     if (key === 'i' || name === 'return' || name === 'enter') [this.#mode, this.#subject] = ['info', row];
     if (key === 'l') [this.#mode, this.#subject, this.#log, this.#logAt] = ['log', row, [], -Infinity];
   }
@@ -228,9 +237,14 @@ export class Top {
     if (/^\P{Cc}+$/u.test(key)) this.#filter += key;
   }
 
+  #ask(command: string, text: string): void {
+    [this.#mode, this.#subject, this.#question] = ['question', this.#selected, { command, text }];
+  }
+
   #onAnswer(key: string): void {
-    if (key.toLowerCase() === 'y') this.#sent.push(this.#send('shutdown', this.#subject as Row));
-    else this.#message = 'shutdown cancelled';
+    const { command } = this.#question;
+    if (key.toLowerCase() === 'y') this.#sent.push(this.#send(command, this.#subject as Row));
+    else this.#message = `${command} cancelled`;
   }
 
   async #send(command: string, { fullName: name, target: { client } }: Row): Promise<void> {

@@ -2,7 +2,7 @@
 
 import { clearScreenDown, createInterface, cursorTo, moveCursor } from 'node:readline';
 import { PassThrough } from 'node:stream';
-import { CTRL_C, CTRL_Z, startRawMode } from '../shared/line/terminal.ts';
+import { CTRL_C, CTRL_Z, ESCAPE_MS, startRawMode } from '../shared/line/terminal.ts';
 import { MAX_LINES } from './history.ts';
 import type { Completions } from './completion.ts';
 import type { History } from './history.ts';
@@ -98,7 +98,7 @@ export class TerminalLines implements Lines {
     this.#history = history;
     this.#recalled = history.load();
     this.#editor = createInterface({
-      input: this.#editorInput, output: process.stdout, terminal: true,
+      input: this.#editorInput, output: process.stdout, terminal: true, escapeCodeTimeout: ESCAPE_MS,
       completer: (line: string, done: Done) => void this.#complete(line, done),
       history: [...this.#recalled], historySize: MAX_LINES, removeHistoryDuplicates: true,
     });

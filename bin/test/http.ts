@@ -209,8 +209,8 @@ const TAG = /^"(active|pausing|paused|resuming|shutting-down|[a-z\d]{3}-\d+(-los
 const FORMS: readonly [statusCode: number, names: RegExp][] = [
   [200, /^(status|result)$/],
   [200, /^result id state( value| valueOmitted)? seconds$/],
-  [200, new RegExp('^name pid host startedAt version status since( by)?( reason)? holds heardAt detail accepts asks ' +
-    'commands( log)?$')],
+  [200, new RegExp('^name pid host( port)? startedAt version status since( by)?( reason)? holds heardAt detail accepts ' +
+    'asks commands( log)?$')],
   [202, /^result id state$/],
   [400, /^error( parameter)?$/],
 ];

@@ -7,6 +7,8 @@ import { isatty } from 'node:tty';
 export const CTRL_C = '\x03';
 export const CTRL_D = '\x04';
 export const CTRL_Z = '\x1a';
+/** After this, Esc does not begin a sequence, which a slow connection may split. Node's default is 500. */
+export const ESCAPE_MS = 100;
 
 const RESUME_MS = 100; // after a SIGTSTP without effect
 const CHECK_MS = 500; // between two checks in the background: not every shell sends SIGCONT for `fg`

@@ -37,6 +37,8 @@ export class FollowedSystem {
   reply: PrintableReply | null = null;
   /** The latest response. */
   info: Body = {};
+  /** When it arrived, in milliseconds. */
+  infoAt: number = 0;
   /** The shutdown that ended it, as a status or a command; null if there was none, or if the system has not ended. */
   end: Body | null = null;
   /** Since when requests have had no response, in milliseconds; null if they have. */
@@ -157,6 +159,7 @@ export class FollowedSystem {
   }
 
   #take(info: Body): void {
+    if (info !== this.info) this.infoAt = Date.now();
     this.info = info;
     if (this.reply?.ok !== false) this.since = timeIn(info, 'since') ?? this.since;
     const progress = this.reported === ACTIVE.statusName ? progressOf(info['detail']) : null;

@@ -100,6 +100,8 @@ export function describeInfo(info: Body): string[] {
 /** A command and its outcome: `evaluate {"episodes":200} by ana@laptop done in 2.10 s: {"meanReturn":497.1}`. */
 export function describeCommand(entry: Body): string {
   if (isAnswer(entry)) return describeAnswer(entry);
+  const ended = textOf(entry, 'by') === 'itself' && textOf(endIn(entry['value']) ?? {}, 'ended');
+  if (ended && ended === textOf(entry, 'reason')) return `ended by itself: ${ended}`; // listed as a shutdown
   const state = textOf(entry, 'state');
   const given = excerptOfJson(entry['arguments']);
   const by = textOf(entry, 'by');

@@ -85,6 +85,10 @@ describe('The web API of control-board', LIMIT, () => {
       assert.ok(!response.text.includes(board.key), 'the key is nowhere');
     }
     assert.deepEqual([await take(FIRST), await take(FIRST)], ['save-state', 'save-state']);
+    for (const path of ['systems/5/pause', 'systems/5/answer', 'logs/5', 'systems/5']) {
+      const { error } = await (await board.post(`/api/${path}`)).json() as { error?: string };
+      assert.equal(error, 'No system has the id 5; ids in GET /api/systems: 0, 1, 2, 3, 4', path);
+    }
   });
 
   it('shows everything with the view key, and refuses its commands', { skip: lacks('Unix') }, async (t) => {

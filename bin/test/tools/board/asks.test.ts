@@ -7,7 +7,7 @@ import { HOSTILE, assertHarmless, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startWeb } from '../client/systems.ts';
 import { startBrowser } from './browser.ts';
-import { checkMetrics, createSystem, forSuite, INFO, LIMIT, startBoard, untilSystem } from './helpers.ts';
+import { checkMetrics, createSystem, forSuite, INFO, LIMIT, newsOf, startBoard, untilSystem } from './helpers.ts';
 import {
   declare, eventually, FIND_FLAWS, focused, glances, minutesAgo, openPage, openStates, orderOf, sees, seesAll,
 } from './page.ts';
@@ -35,6 +35,7 @@ describe('A question on the web API of control-board', LIMIT, () => {
     const board = await startBoard(t, [`127.0.0.1:${port}`], [], { CONTROL_BY: 'ana@phone' });
     const other = await startBoard(t, [`127.0.0.1:${port}`], [], { CONTROL_BY: 'ben@desk' });
     assert.deepEqual((await untilSystem(board, ({ status }) => status === 'active')).asks, []);
+    assert.equal((await newsOf(board)).by, 'ana@phone');
     const gauge = async (): Promise<string | undefined> => {
       const text = await (await board.get('/metrics')).text();
       checkMetrics(text);

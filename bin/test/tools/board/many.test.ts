@@ -78,6 +78,19 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     }
   });
 
+  it('shows names before numbers on a phone', async (t) => {
+    const detail = [plotted('processes', 1, 2)];
+    await openStates(t, browser, ...many({ name: 'worker-01', detail }, { name: 'evaluation-nightly', detail }));
+    await browser.resize(390, 844);
+    await seesRows(browser, (rows) => {
+      const shown = rows.flatMap(({ name, numbers }) => (name.includes('-') ? [[name, ...numbers]] : []));
+      assert.deepEqual(shown, [['evaluation-nightly'], ['worker-01', 'processes 2']]);
+    });
+    assert.ok(await browser.run(`
+      return [...document.querySelectorAll('.open')].every((name) => name.scrollWidth <= name.clientWidth);
+    `), 'whole names');
+  });
+
   it('opens the full card under a row', async (t) => {
     const accepts = [declare('evaluate')];
     const first = { detail: [plotted('loss', 1, 0.5)], accepts, process: 'process 7 on gpu1' };

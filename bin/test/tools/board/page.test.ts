@@ -72,8 +72,11 @@ const STATES: [state: State, card: Partial<Card>, title: string][] = [
   [{ unheardSince: minutesAgo(3) }, { step: 'in a step for 3 min', level: 'good', isGray: false }, 'active'],
   [{ status: 'paused', unheardSince: minutesAgo(3) }, { step: 'the program has not responded for 3 min' }, 'paused'],
   [{ process: 'process 7 on gpu3', target: 'gpu3:1' }, { place: 'process 7 on gpu3 · gpu3:1' }, 'active'],
+  [{ process: 'process 7 on gpu3', target: 'gpu3/unix:/x' }, { place: 'process 7 on gpu3' }, 'active'],
+  [{ target: 'unix:/x' }, { place: 'unix:/x' }, 'active'],
   [{ saved: { value: 'states/<i>', at: minutesAgo(3) } }, { saved: 'saved states/<i>, 3 min ago' }, 'active'],
   [{ saved: { value: 'states/1', at: null } }, { saved: 'saved states/1' }, 'active'],
+  [{ saved: { value: '', at: minutesAgo(3) } }, { saved: 'saved, 3 min ago' }, 'active'],
   [{ saved: { value: 'states/1', at: null }, saveError: 'ENOSPC' }, {
     saved: 'save failed: ENOSPC', level: 'bad',
   }, 'failed'],
@@ -171,6 +174,13 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       return [plot.querySelector('small').textContent, plot.querySelector('svg').ariaLabel];
     `);
     assert.deepEqual([text, label], ['3\n1', 'constructor over the last 2 s: 1 to 3']);
+    board.show({ detail: [plotted('learningRate', 0.01, 0.01), plotted('step', 1, 13_696_800)] });
+    await browser.resize(390, 844); // a phone
+    await sees(browser, (card) => assert.deepEqual(card.rows.map((row) => row.text), ['0.01', '13,696,800']));
+    const heights = await browser.run<number[]>(`
+      return [...document.querySelectorAll('tr')].map((row) => row.offsetHeight);
+    `);
+    assert.ok(heights.length === 2 && heights.every((height) => height < 40), `a line each: ${heights}`);
     const run = ['pid', 'command'].map((name) => ({ name, value: 7, isRun: true as const }));
     board.show({ detail: [...run, plotted('loss', 1, 2)], progress: { name: 'loss', done: 1, of: 2, leftMs: null } });
     await browser.activate('.process summary');
@@ -179,7 +189,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     });
   });
 
-  it('asks for a reason before it pauses or shuts down, or ends the holds of several', async (t) => {
+  it('asks for a reason before it pauses or shuts down, or ends the hold of somebody else', async (t) => {
     const board = await openStates(t, browser, { name: 'trainer' });
     for (const [place, verb] of [[0, 'Pause'], [2, 'Shut down']] as const) {
       const ways: [how: string, end: () => Promise<void>][] = [
@@ -203,16 +213,20 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await browser.click('#confirm');
     await board.takes('0/pause', '0/shutdown?reason=a%26b');
     assert.equal(await focused(browser), 'Shut down trainer');
-    const holds = ['ben@desk', 'ana@laptop'].map((by) => ({ by, reason: '', since: null }));
-    board.show({ name: 'trainer', status: 'paused', by: 'ben@desk', holds });
-    await sees(browser, (card) => assert.deepEqual(card.holds, ['and by ana@laptop']));
-    await browser.click('.body button', 0);
-    await browser.findByRole('dialog', 'Resume trainer, paused by ben@desk and by ana@laptop?');
-    await confirm(browser, 'both agree');
-    board.show({ name: 'trainer', status: 'paused', by: 'ben@desk', holds: holds.slice(0, 1) });
-    await sees(browser, (card) => assert.deepEqual(card.holds, []));
-    await browser.click('.body button', 0); // does not ask
-    await board.takes('0/resume?reason=both+agree', '0/resume');
+    const ben = { by: 'ben@desk', reason: '', since: null };
+    const ana = { by: 'ana', reason: 'night tariff', since: null };
+    const others = [['by ben@desk; and by ana: night tariff', [ben, ana]], ['by ana: night tariff', [ana]]] as const;
+    for (const [who, holds] of others) {
+      board.show({ name: 'trainer', status: 'paused', ...holds[0], holds: [...holds] });
+      await sees(browser, (card) => assert.equal(card.cause, who.split(';')[0]));
+      await browser.click('.body button', 0);
+      await browser.findByRole('dialog', `Resume trainer, paused ${who}?`);
+      await confirm(browser, 'both agree');
+    }
+    board.show({ name: 'trainer', status: 'paused', ...ben, holds: [ben] });
+    await sees(browser, (card) => assert.equal(card.cause, 'by ben@desk'));
+    await browser.click('.body button', 0); // does not ask: its own hold
+    await board.takes('0/resume?reason=both+agree', '0/resume?reason=both+agree', '0/resume');
   });
 
   it('sends one command on a double click and while Enter is held down', async (t) => {

@@ -97,7 +97,8 @@ export async function openStates(t: TestContext, browser: Browser, ...systems: r
     const { canPress } = board;
     const ids = shown.map(({ id }) => id);
     response.end(JSON.stringify({
-      canPress, startedAt: 1, version, now: Date.now(), keepMs: 3_600_000, ids, systems: shown,
+      canPress, startedAt: 1, version, now: Date.now(), by: 'ben@desk', keepMs: 3_600_000, ids,
+      systems: shown,
     }));
   });
   await prepare(t, browser);
@@ -239,7 +240,7 @@ export interface Row {
 export function rowsOf(browser: Browser): Promise<Row[]> {
   return browser.run(`
     const text = (element) => (element?.checkVisibility() ? element.innerText.trim() : '');
-    return [...document.querySelector('[data-id="0"] .own').children].map((row) => ({
+    return [...document.querySelector('[data-id="0"] .own')?.children ?? []].map((row) => ({
       name: text(row.querySelector('summary')), isOpen: row.querySelector('details').open,
       description: text(row.querySelector('form > p')),
       fields: [...row.querySelectorAll('.fields :is(input, select, textarea)')]

@@ -286,6 +286,12 @@ const STATES: [what: string, replies: object[], state: Partial<State>][] = [
   ['has no way to save', [listing('save-state', { state: 'failed' }, UNABLE)], {
     saved: null, saveError: '', canSave: false,
   }],
+  ...([[RUN, ''], [{}, 'no way to save: x']] as const).map(([run, saveError]): typeof STATES[number] => {
+    const failed = { state: 'failed', error: 'no way to save: x' };
+    return ['has no way to save, but does not know it yet', [listing('save-state', failed, { detail: { run } })], {
+      saveError, canSave: true,
+    }];
+  }),
   ...([
     [{ ended: 'exit code 0', exitCode: 0 }, null], [{ saved: 'states/1', ended: 'SIGTERM', exitCode: 143 }, 'states/1'],
     ['states/1', 'states/1'], ['', null], [{ saved: 1 }, '{"saved":1}'],

@@ -82,6 +82,16 @@ describe('control-client', AT_ONCE, () => {
     }
   });
 
+  it('does not call the end of a program a command', () => {
+    const shutdown = { command: 'shutdown', by: 'itself', state: 'done', seconds: 0.01 };
+    const value = { ended: 'exit code 7', exitCode: 7 };
+    assert.deepEqual(describeInfo({ commands: [
+      { ...shutdown, reason: 'exit code 7', value }, { ...shutdown, reason: 'SIGTERM', value },
+    ] }).slice(-2), [
+      'commands  ended by itself: exit code 7', '          shutdown by itself (SIGTERM) done in 0.01 s: exit code 7',
+    ]);
+  });
+
   it('says why a value is missing', async (t) => {
     const { server, port } = await startServer(t, { host: '127.0.0.1' });
     const saved = call([...at(port), 'save-state', '--wait']);

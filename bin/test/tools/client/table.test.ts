@@ -6,8 +6,10 @@ import { execFileSync } from 'node:child_process';
 import { appendFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { join } from 'node:path';
+import { Row } from '../../../client/fleet.ts';
+import { PrintableClient } from '../../../shared/reach/replies.ts';
 import { describeDetail, describeInfo } from '../../../shared/words/describe.ts';
-import { assertHarmless, HOSTILE, launchSystem, LIMIT, start, until } from '../../helpers.ts';
+import { assertHarmless, HOSTILE, launchSystem, LIMIT, makeFolder, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { CTRL_C, CTRL_Z, pseudoTerminal, UP } from '../console/helpers.ts';
 import { HOSTILE_LINES, infoOf, linesOf as logOf, outcome, writeLog } from '../logs.ts';
@@ -16,6 +18,7 @@ import { openSession, startSilent, startWeb } from './systems.ts';
 import type { Terminal } from '../console/helpers.ts';
 import type { Session, Web } from './systems.ts';
 import type { Ended } from '../../helpers.ts';
+import type { PrintableReply } from '../../../shared/reach/replies.ts';
 import type { TestContext } from 'node:test';
 
 const SUITE = { ...AT_ONCE, skip: lacks('script') };
@@ -61,6 +64,11 @@ describe('control-client list on a terminal', SUITE, () => {
     ]);
     assert.equal((await tableIn(t, folder, 120))[2], 'z     7        asks                 3 min  ' +
       'Delete 3 branches that nobody has used?; [####      ] 42 %, step 42 of 100, …');
+  });
+
+  it('prints no header without systems', async (t) => {
+    const { stdout } = await listOn(t, makeFolder(t), 80);
+    assert.match(stdout, /^.*control-client: no live system in [^\n]*\n$/);
   });
 
   it('aligns the columns of any characters', async (t) => {
@@ -167,6 +175,22 @@ describe('describeDetail', LIMIT, () => {
   });
 });
 
+describe('Row', LIMIT, () => {
+  it('shows a step that the latest response has shown, and none that would only have begun since then', (t) => {
+    const now = Date.now();
+    t.mock.timers.enable({ apis: ['Date'], now });
+    const row = new Row({ name: 'x', title: 'x', client: new PrintableClient() });
+    for (const [silence, steps] of [[500, ''], [4500, ', in a step for 4 s']] as const) {
+      const body = { status: 'active', heardAt: new Date(Date.now() - silence).toISOString() };
+      row.system.note('active', { ok: true, body } as unknown as PrintableReply);
+      assert.equal(row.story, `active${steps}`);
+      t.mock.timers.tick(2000);
+      assert.equal(row.story, `active${steps.replace('4', '6')}`);
+      assert.match(describeInfo(row.info).join(), new RegExp(`active${steps.replace('4', '6')}$`));
+    }
+  });
+});
+
 describe('control-client top', SUITE, () => {
   it('shows all systems in the folder as they come and go, and counts each status', async (t) => {
     const { folder, show, open } = openTable(t);
@@ -237,6 +261,21 @@ describe('control-client top', SUITE, () => {
     write('y');
     await showsLine(/^shutdown job: offline: states\/last\.json \(\d+\.\d s\)$/);
     await finished;
+  });
+
+  it('asks before it resumes what somebody else has paused, and says who and why', async (t) => {
+    const { show, open } = openTable(t);
+    const holds = [{ by: 'ben@desk', reason: `B leaks memory ${'!'.repeat(99)}` }, { by: 'ana' }];
+    const { requests } = await show('train', { status: 'paused', ...holds[0], holds, result: 'ok', state: 'done' });
+    const { write, showsLine, type } = await open('top');
+    await showsLine(/^1 system: 1 paused$/);
+    await type('r', /Resume train, paused by ben@desk: B leaks memory !+… \(y\/N\)/);
+    await type('n', /resume cancelled/);
+    assert.deepEqual(requests.filter((request) => request.startsWith('POST')), []);
+    await type('r', /Resume train, /);
+    write('y');
+    await showsLine(/^resume train: active \(\d+\.\d s\)$/);
+    assert.deepEqual(requests.filter((request) => request.startsWith('POST')), ['POST /api/resume']);
   });
 
   it('shows what a system asks, before all others, and all about it in the info', async (t) => {
@@ -340,6 +379,7 @@ describe('control-client top', SUITE, () => {
       ['/paused\r', /^3 systems: .*; 'paused' matches 2$/, 'Eval strain'],
       ['/q', /^\/pausedq_ /, ''],
       ['\x1b', /^3 systems: 2 paused, 1 active$/, 'Eval strain train'],
+      ['/strain\r\x1b/EV', /^\/EV_ /, 'Eval'], // Esc and soon another key
     ];
     for (const [keys, line, expected] of steps) {
       write(keys);

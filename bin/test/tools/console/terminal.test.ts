@@ -52,6 +52,18 @@ describe('control-console on a terminal', SUITE, () => {
     await type(' ep\tx', / epx$/); // a console command without arguments
   });
 
+  it('loses no key that is pressed a moment after Esc', async (t) => {
+    const { port } = await startServer(t);
+    const { write, type, output } = await terminal(t, at(port));
+    const isDone = (): boolean => output().includes('pause the system');
+    for (let tries = 0; tries < 5 && !isDone(); tries += 1) { // a busy machine may deliver both at once
+      write('\x1b');
+      await sleep(300);
+      await type('help p\r', /(pause the system|unknown command)[^]*> $/);
+    }
+    assert.ok(isDone(), output());
+  });
+
   it('completes its own words if the system does not respond', async (t) => {
     const silent = await startSilent(t);
     const { type } = await terminal(t, at(Number(silent.split(':')[1])));
