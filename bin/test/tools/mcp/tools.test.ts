@@ -171,7 +171,7 @@ it('control-mcp says why a system cannot be reached or does not respond', { ...L
   const rows: [keyof typeof systems, status: string, error: RegExp | null, outcome: string, pauseError: RegExp][] = [
     ['absent', 'offline', null, 'offline', /ECONNREFUSED/],
     ['foreign', 'offline', /is not a control server/, 'offline', /is not a control server/],
-    ['locked', 'missing or wrong token', /^Missing token/, 'refused', /Missing or wrong token/],
+    ['locked', 'missing or wrong token', /^Missing token/, 'refused', /Missing token/],
     ['full', 'no answer', /queue of connections is full/, 'unanswered', /pause not sent: .*queue of .* is full/],
     ['stopped', 'no answer', silence, 'unanswered', unanswered],
     ['silent', 'no answer', silence, 'unanswered', unanswered],
