@@ -81,16 +81,12 @@ async function route(context: Context, request: IncomingMessage, response: Serve
     const news = await systems.newsSince(parseVersion(query.get('since')), secondsToWait(request) * 1000, end.signal);
     return send(response, 200, { canPress, ...news });
   }
-  const [, named] = /^\/api\/(?:systems|logs)\/(\d+)(?:\/|$)/.exec(path) ?? [];
-  const ids = systems.all.map(({ id }) => id);
-  if (named !== undefined && !ids.includes(Number(named))) {
-    throw new Refusal(404, `No system has the id ${named}; ids in GET /api/systems: ${ids.join(', ') || 'none'}`);
-  }
+  const unknown = (id: string): Refusal => new Refusal(404, `No system has the id ${id}: GET /api/systems lists them`);
   const [, logged] = /^\/api\/logs\/(\d+)$/.exec(path) ?? [];
   if (logged !== undefined) {
     checkMethod(request, 'GET');
     const log = await systems.readLog(Number(logged));
-    if (log === undefined) throw new Refusal(404, 'Not found');
+    if (log === undefined) throw unknown(logged);
     return send(response, 200, log);
   }
   if (path === '/metrics') {
@@ -103,11 +99,12 @@ async function route(context: Context, request: IncomingMessage, response: Serve
     checkMethod(request, 'POST');
     const [question, reason] = [query.get('id') ?? '', query.get('reason') ?? ''];
     const answered = await systems.answer(Number(asking), question, reason, await readArguments(request));
-    if (answered === undefined) throw new Refusal(404, 'Not found');
+    if (answered === undefined) throw unknown(asking);
     return send(response, ...answered);
   }
   const [, id, command = ''] = /^\/api\/systems(?:\/(\d+))?\/([a-z0-9-]+)$/.exec(path) ?? [];
   const system = id === undefined ? undefined : Number(id);
+  if (id !== undefined && !systems.all.some((one) => one.id === system)) throw unknown(id);
   if (!systems.takes(command, system)) throw new Refusal(404, 'Not found');
   checkMethod(request, 'POST');
   if (system !== undefined && !systems.canDo(command, system)) {

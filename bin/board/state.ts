@@ -128,7 +128,7 @@ export function canSaveIn({ detail }: Body): boolean {
 /** Whether an entry is a save that control-run has refused: none has failed. For 10 s, `canSave` is unknown. */
 export function isRefusedSave({ command, state, error }: Body, info: Body): boolean {
   const isOfRun = splitDetail(info['detail']).run['pid'] !== undefined;
-  const hasNoWay = !canSaveIn(info) || (isOfRun && /^no way to save: /.test(excerptOf(error)));
+  const hasNoWay = !canSaveIn(info) || (isOfRun && /^no way to save: start control-run /.test(excerptOf(error)));
   return command === 'save-state' && state === 'failed' && hasNoWay;
 }
 

@@ -163,8 +163,8 @@ const NO_LOG = 'the system keeps no log: it was started without one, or is older
 /** Whether an entry is of a system with that name or process id, or both: `train`, `2551`, `train-2551`, `train-*`. */
 function isNamed({ name, pid }: Body, word: string): boolean {
   const inPath = nameInPath(name as string);
-  const isMeant = patternOf(word);
-  if (isMeant !== null) return isMeant(inPath, pid as number);
+  const pattern = patternOf(word);
+  if (pattern !== null) return pattern.test(inPath);
   const isName = (text: string | undefined): boolean => text === name || text === inPath;
   const [, ownName, number] = /^(?:(.+)-)?(\d+)$/s.exec(word) ?? [];
   return isName(word) || (Number(number) === pid && (ownName === undefined || isName(ownName)));

@@ -30,11 +30,6 @@ import type { Outcome } from './send.ts';
 
 const REQUEST_TIMEOUT_MS = 5000;
 const MAX_EXPIRES_S = 86_400;
-// For words mistaken for targets:
-const HINT = '; arguments are name=value';
-const ANSWER_HINT = '; an answer is --yes, --no or name=value';
-const REASON_HINT = "; a reason is --reason 'TEXT'";
-
 /**
  * Returns the exit code.
  *
@@ -44,8 +39,8 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   if (args[0] === COMPLETE) return complete(...args.slice(1));
   const commandLine = parseCommandLine(args);
   if (commandLine === null) return EXIT.DONE;
-  const { command, command: { name }, argument, words, values, timeoutMs, since, durationMs } = commandLine;
-  const { invocation, answering, exec } = commandLine;
+  const { command: { name }, argument, words, values, timeoutMs, since, durationMs } = commandLine;
+  const { answering, exec } = commandLine;
   if (name === 'help' || name === 'completion') {
     console.log(name === 'help' ? helpOn(argument) : SCRIPTS[argument as Shell].trim());
     return EXIT.DONE;
@@ -67,9 +62,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   }
   const awaitsEnd = name === 'wait' && argument === 'offline'; // the system may have ended just now
   const sources = awaitsEnd ? { ...values, absence: 'offline' as const } : values;
-  const isReason = words.length > 1 && command.options?.includes('reason') === true;
-  const hint = invocation !== null ? HINT : answering !== null ? ANSWER_HINT : isReason ? REASON_HINT : '';
-  const targets = await selectTargets(words, sources, requestMs, hint);
+  const targets = await selectTargets(words, sources, requestMs, hintFor(commandLine));
   if (targets.length === 0) return warnUnreachable() || EXIT.OFFLINE; // both have warned
   const end = endOfOutput();
   const hook = exec && new ChangeHook(exec.command, exec.words);
@@ -107,6 +100,14 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   if (name === 'asks' && !hasOutput && values.json !== true) warn('no question is open');
   await hook?.end();
   return exitCode;
+}
+
+/** What words may mean that are no targets. */
+function hintFor({ command: { options }, invocation, answering, words }: CommandLine): string {
+  if (words.includes('all')) return '; all systems are --all';
+  if (invocation !== null) return '; arguments are name=value';
+  if (answering !== null) return '; an answer is --yes, --no or name=value';
+  return words.length > 1 && options?.includes('reason') === true ? "; a reason is --reason 'TEXT'" : '';
 }
 
 interface Task extends CommandLine {

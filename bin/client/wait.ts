@@ -17,10 +17,12 @@ import type { Outcome } from './send.ts';
 
 /** In which a system that is offline may come back: its server thread is replaced, or a service manager restarts it. */
 const RETURN_MS = 5000;
+/** After which a system that has not responded yet is reported. */
+const NOTICE_MS = 2000;
 
 /**
  * Waits until the system has the status, or its detail meets the condition. A system that has ended makes that
- * impossible; one at an address where nothing has responded yet may still start.
+ * impossible, unless the status is offline; one that has never responded may still start.
  *
  * @param timeoutMs May be Infinity.
  */
@@ -34,34 +36,37 @@ export async function waitFor(
   const system = new FollowedSystem(client);
   const condition = 'field' in goal ? goal : null;
   let wasSeen = socket !== undefined;
-  let lostAt = Infinity;
-  let exitCode: number = EXIT.NOT_REACHED;
+  let lostAt: number | null = null;
+  let isNoticed = false;
   let value: unknown;
-  for await (const { reply, before } of system.follow(limit, undefined, condition === null ? 'info' : 'detail')) {
+  let [isReached, hasEnded] = [false, false];
+  for await (const { reply } of system.follow(limit, undefined, condition === null ? 'info' : 'detail')) {
     if (isDenied(reply)) return failure(reply);
-    const { status } = system;
     if (condition !== null && (reply.ok ? !('detail' in system.info) : lacksInfo(reply))) {
       return { exitCode: EXIT.REFUSED, json: { error: STATUS_ONLY }, error: STATUS_ONLY };
     }
+    const now = performance.now();
+    const isOffline = isAbsent(reply);
+    wasSeen ||= reply.ok || reply.phase !== 'connect'; // also one that hangs
+    lostAt = isOffline ? lostAt ?? now : null;
+    hasEnded = lostAt !== null && wasSeen && (system.end !== null || now - lostAt >= RETURN_MS);
     if (condition !== null) value = fieldOf(system.info['detail'], condition.field);
-    if (condition === null ? status === `${goal}` : reply.ok && condition.isMetBy(value)) {
-      const json = { seconds: elapsedSeconds(start), value, status };
-      return { exitCode: EXIT.DONE, text: condition === null ? status : excerptOfJson(value), json };
-    }
-    const isOffline = status === SystemStatus.OFFLINE.statusName;
-    wasSeen ||= reply.ok || (reply.phase !== 'connect' && !isOffline); // also one that hangs
-    if (!isOffline) lostAt = Infinity;
-    else if (before !== undefined) lostAt = performance.now();
-    if (before === '' && !wasSeen && process.stderr.isTTY) {
-      warn(isAbsent(reply) ? `${title} is offline: it may still start` : `${title}: ${system.error}`);
-    }
-    if (!wasSeen || performance.now() - lostAt < (system.end === null ? RETURN_MS : 0)) continue;
-    exitCode = EXIT.ENDED;
-    break;
+    isReached = condition !== null ? reply.ok && condition.isMetBy(value)
+      : isOffline ? goal === SystemStatus.OFFLINE && (hasEnded || !wasSeen) : system.status === `${goal}`;
+    if (isReached || hasEnded) break;
+    if (wasSeen || isNoticed || now - start < NOTICE_MS) continue;
+    isNoticed = true;
+    warn(isOffline ? `${title} is offline: it may still start` : `${title}: ${system.error}`);
   }
+  const { status } = system;
   const seconds = elapsedSeconds(start);
+  if (isReached || (condition === null && status === `${goal}`)) { // offline, but not for RETURN_MS yet
+    const text = condition === null ? status : excerptOfJson(value);
+    return { exitCode: EXIT.DONE, text, json: { seconds, value, status } };
+  }
   const error = `not ${condition?.text ?? goal} after ${seconds.toFixed(1)} s: ${describeLast(system, condition)}`;
-  return { exitCode, json: { seconds, value, status: system.status || undefined, error }, error };
+  const json = { seconds, value, status: status || undefined, error };
+  return { exitCode: hasEnded ? EXIT.ENDED : EXIT.NOT_REACHED, json, error };
 }
 
 /** What is known at the end. */

@@ -155,11 +155,13 @@ def declare(name, function):
 
 
 def check_bounds(extras, kind, default):
-    """Returns what typing.Annotated adds to a parameter. Raises ValueError unless it fits the type and the default."""
+    """Returns what dicts in typing.Annotated add to a parameter; what other libraries add is ignored (PEP 593).
+
+    Raises ValueError unless it fits the type and the default."""
     limits = {int: ['minimum', 'maximum'], float: ['minimum', 'maximum'], str: ['maxLength']}.get(kind, [])
-    bounds = extras[0] if len(extras) == 1 else extras
-    if not isinstance(bounds, dict) or not {*limits, 'description'}.issuperset(bounds):
-        raise ValueError(f"Annotated takes one dict of {', '.join(limits + ['description'])}, got {bounds!r}")
+    bounds = {word: value for extra in extras if isinstance(extra, dict) for word, value in extra.items()}
+    if not {*limits, 'description'}.issuperset(bounds):
+        raise ValueError(f"a dict in Annotated may have {', '.join(limits + ['description'])}, got {bounds!r}")
     if not isinstance(bounds.get('description', ''), str):
         raise ValueError(f"description must be a text, got {bounds['description']!r}")
     form, numbers = ('an integer', int) if kind is str else ('a finite number', (int, float))

@@ -163,15 +163,11 @@ export function nameInPath(name: string): string {
   return name.replaceAll(/[^\w.-]/g, '_').slice(0, MAX_NAME_LENGTH);
 }
 
-/**
- * For a target with `*` (any characters) or `?` (any one): whether it means a name, as in paths, or, if it ends in a
- * digit, a NAME-PID. Otherwise, `train-*` would also mean all systems called `train`.
- */
-export function patternOf(text: string): ((name: string, pid?: string | number) => boolean) | null {
+/** What a target with `*` (any characters) or `?` (any one) means: names as in paths; null for other targets. */
+export function patternOf(text: string): RegExp | null {
   if (!/[*?]/.test(text)) return null;
   const source = text.replaceAll(/[^\w*?-]/g, '\\$&').replaceAll('*', '.*').replaceAll('?', '.');
-  const pattern = new RegExp(`^${source}$`, 's');
-  return (name, pid) => pattern.test(name) || (/\d$/.test(text) && pattern.test(`${name}-${pid}`));
+  return new RegExp(`^${source}$`, 's');
 }
 
 /** Prepares the folder of this user's session for a server. Throws an error if none can have a socket there. */

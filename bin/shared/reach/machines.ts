@@ -88,8 +88,8 @@ export function foldersFor(target: string, folders: readonly Folder[]): [target:
   const [, label, rest = ''] = /^([\w*?][\w.*?-]*)\/(.*)$/s.exec(target) ?? [];
   const labels = folders.map(({ machine }) => machine.label);
   if (label === undefined || labels[0] === '') return [target, folders];
-  const isMeant = patternOf(label);
-  const found = folders.filter(({ machine }) => machine.label === label || isMeant?.(machine.label) === true);
+  const pattern = patternOf(label);
+  const found = folders.filter(({ machine }) => machine.label === label || pattern?.test(machine.label) === true);
   if (found.length > 0) return [rest, found];
   throw new UsageError(`no --via has the label '${label}'${suggest(label, labels) || `, only ${listOf(labels)}`}`);
 }

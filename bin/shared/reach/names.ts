@@ -154,8 +154,8 @@ async function findNamed(text: string, folder: Folder, reach: Reach): Promise<Fo
   const live = (mayBeMeant: (socket: Socket) => boolean): Promise<Found[]> => folder.find(mayBeMeant, reach);
   const inPath = nameInPath(text);
   const named = await ofName(await live(({ name }) => name === inPath), text);
-  const isMeant = named.length === 0 ? patternOf(text) : null;
-  if (isMeant !== null) return live(({ name, pid }) => isMeant(name, pid));
+  const pattern = named.length === 0 ? patternOf(text) : null;
+  if (pattern !== null) return live(({ name }) => pattern.test(name)); // not NAME-PID: train-* is not train
   const [, ownName, pid] = /^(?:(.+)-)?(\d+)$/s.exec(text) ?? [];
   if (pid === undefined) return named;
   const hasOwnName = ({ name }: Socket): boolean => ownName === undefined || name === nameInPath(ownName);

@@ -247,6 +247,7 @@ function listing(command: string, fields: object, more: object = {}): object {
 
 const SAVE = listing('save-state', { value: 'states/1', at: SAVED_AT, seconds: 2 });
 const FAILED_SAVE = listing('save-state', { state: 'failed', error: 'ENOSPC' });
+const NO_WAY = 'no way to save: start control-run with --save-signal or --save-command';
 const RUN = { pid: 7, started: '2026-11-21T14:03:07.120Z' };
 const UNABLE = { detail: { run: { ...RUN, canSave: false } } };
 
@@ -286,8 +287,8 @@ const STATES: [what: string, replies: object[], state: Partial<State>][] = [
   ['has no way to save', [listing('save-state', { state: 'failed' }, UNABLE)], {
     saved: null, saveError: '', canSave: false,
   }],
-  ...([[RUN, ''], [{}, 'no way to save: x']] as const).map(([run, saveError]): typeof STATES[number] => {
-    const failed = { state: 'failed', error: 'no way to save: x' };
+  ...([[RUN, ''], [{}, NO_WAY]] as const).map(([run, saveError]): typeof STATES[number] => {
+    const failed = { state: 'failed', error: NO_WAY };
     return ['has no way to save, but does not know it yet', [listing('save-state', failed, { detail: { run } })], {
       saveError, canSave: true,
     }];

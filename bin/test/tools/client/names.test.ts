@@ -62,18 +62,18 @@ describe('A name as a target', SUITE, () => {
     assert.deepEqual(targets.map(({ client }) => client.baseUrl), urls.map(([, url]) => url));
   });
 
-  it('can be a pattern of names, or of NAME-PIDs if it ends in a digit, unless a system has that name', async (t) => {
+  it('can be a pattern of names, but not of NAME-PIDs, unless a system has that name', async (t) => {
     const folder = await openFolder(t, 'train-a-5', 'train-b-6', 'train.py-7', 'eval_x-61', 'train-9');
     const rows: [pattern: string, ...titles: string[]][] = [
       ['train-*', 'train-a-5', 'train-b-6'], ['train-?', 'train-a-5', 'train-b-6'], ['train?py', 'train.py-7'],
-      ['*-6', 'train-b-6'], ['train.*', 'train.py-7'], ['tr*-9', 'train-9'],
+      ['train.*', 'train.py-7'], ['*n', 'train-9'],
       ['*', 'eval_x-61', 'train-9', 'train-a-5', 'train-b-6', 'train.py-7'],
     ];
     for (const [pattern, ...titles] of rows) {
       assert.deepEqual((await titlesOf(pattern, folder)).sort(), titles, pattern);
     }
     const names = ', only eval_x, train, train-a, train-b, train.py';
-    for (const none of ['oval-*', 'x??', 't*i', '?', '*l+x', '*-undefined']) {
+    for (const none of ['oval-*', 'x??', 't*i', '?', '*l+x', '*-6', '*-undefined']) {
       await assert.rejects(titlesOf(none, folder), missing(none, folder, names), none);
     }
     const message = "TARGET must be one system, got 'train-*', which matches train-a-5 and train-b-6";

@@ -57,6 +57,7 @@ const REFUSED: Record<string, Row[]> = {
     [['shutdown', 'gpu1:1', 'box.lan'], missing('box.lan', "; a reason is --reason 'TEXT'")],
     [['wait', 'paused', 'gpu1:80', '200'], missing('200')],
     [['run', 'evaluate', 'episodes=5', 'gpu1:80', '200', '--wait'], missing('200', '; arguments are name=value')],
+    [['status', 'all'], missing('all', '; all systems are --all')],
     [['answer', 'yes'], missing('yes', '; an answer is --yes, --no or name=value')],
   ],
   'a condition other than one comparison with a value': [

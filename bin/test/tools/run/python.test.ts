@@ -192,16 +192,17 @@ while not control.poll(): time.sleep(.01)
     const name = 'the name must match [a-z][a-z0-9-]{0,31} and not be a standard one';
     const long = 'x'.repeat(33);
     const pass = 'def set(): pass';
-    const number = 'Annotated takes one dict of minimum, maximum, description, got';
+    const number = 'a dict in Annotated may have minimum, maximum, description, got';
     const bounds: [annotated: string, error: string, preset?: string][] = [
       ["float, {'maximum': 1.5, 'description': 'per step'}", '', '1'],
       ["str, {'maxLength': 3}", '', "'abc'"],
       ["bool, {'description': 'whether'}", '', 'True'],
       ["typing.Literal['a'], {'description': 'how'}", '', "'a'"],
       ["float, {'min': 0}", `${number} {'min': 0}`],
-      ['int, 0, 1', `${number} (0, 1)`],
-      ["str, {'minimum': 0}", "Annotated takes one dict of maxLength, description, got {'minimum': 0}"],
-      ["typing.Literal['a'], {'maxLength': 1}", "Annotated takes one dict of description, got {'maxLength': 1}"],
+      ["int, 'of another library', {'minimum': 1}", ''],
+      ["int, 'of another library', {'minimum': 1}", "the default must be within {'minimum': 1}, got 0", '0'],
+      ["str, {'minimum': 0}", "a dict in Annotated may have maxLength, description, got {'minimum': 0}"],
+      ["typing.Literal['a'], {'maxLength': 1}", "a dict in Annotated may have description, got {'maxLength': 1}"],
       ["int, {'minimum': '0'}", "minimum must be a finite number, got '0'"],
       ["int, {'maximum': True}", 'maximum must be a finite number, got True'],
       ["float, {'minimum': float('nan')}", 'minimum must be a finite number, got nan'],
