@@ -270,8 +270,8 @@ describe('control-client prints no control characters', { ...AT_ONCE, skip: lack
     for (const [name, body] of systems) await startWeb(t, () => body, { socketPath: join(folder, `${name}.sock`) });
     await startSilent(t, join(folder, 'd\x1b[2J-8.sock'));
     const rows: [args: string[], shown: RegExp][] = [
-      [['list', '--timeout', '0.5'], /^PW \]0;title .*\n/m], [['list', '--json', '--timeout', '0.5'], /^\{/],
-      [['status', '--all', '--timeout', '0.5'], /: c \[2J-7: PW /], [['pause', '5'], /a \[2J -5/],
+      [['list', '--timeout', '4'], /^PW \]0;title .*\n/m], [['list', '--json', '--timeout', '4'], /^\{/],
+      [['status', '--all', '--timeout', '4'], /: c \[2J-7: PW /], [['pause', '5'], /a \[2J -5/],
       [['pause', '7', '--json'], /c \[2J-7/], [['pause', 'x'], /only a \[2J , b \[2J/],
       [['status', `unix:${folder}/\x1b[2J\u202e`], / \[2J {3}offline: /],
     ];
