@@ -4,6 +4,7 @@ import { parseArgs } from 'node:util';
 import { VERSION } from '../../../control.ts';
 import { paintError } from './color.ts';
 import { suggest } from './suggest.ts';
+import { spareTerminalAtExit } from './terminal.ts';
 import { printable } from '../words/text.ts';
 
 // ───── Exit codes ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -27,6 +28,7 @@ export async function run(name: string, main: () => Promise<number>, ownsOutput:
     process.exitCode = error instanceof UsageError ? EXIT.USAGE : EXIT.REFUSED;
     warn(error instanceof Error ? error.message : String(error));
   }
+  if (ownsOutput) spareTerminalAtExit();
 }
 
 function watchOutput(): void {

@@ -248,6 +248,21 @@ const ROWS: readonly [body: object, args: string[], code: number, shown: string 
   [{ ...ACTIVE, detail: { text: HOSTILE } }, ['wait', 'text != x', '--json'], 0, { status: 'active', value: HOSTILE }],
 ];
 
+it('control-client leaves the terminal to the shell when it ends in the background', {
+  ...AT_ONCE, skip: lacks('script'),
+}, async (t) => {
+  let status = 'active';
+  const web = await startWeb(t, () => ({ status }));
+  const client = `${process.execPath} dist/bin/client.js wait paused ${web.target} > /dev/null`;
+  const line = `set -m; stty -echo; ${client} & read -r line; stty echo; echo changed; wait; stty -a`;
+  const { child, shows, ended } = start(t, 'script', ['--quiet', '--command', `bash -c '${line}'`, '/dev/null']);
+  await until(() => web.requests.length > 1);
+  child.stdin?.write('\n');
+  await shows(/changed\r\n/);
+  status = 'paused';
+  assert.match((await ended).stdout, / echo /); // Node would restore the mode that it has found
+});
+
 describe('control-client prints no control characters', { ...AT_ONCE, skip: lacks('Unix') }, () => {
   it('of a server; with --json, it escapes them', async (t) => {
     await Promise.all(ROWS.map(async ([body, args, code, expected]) => {
