@@ -90,6 +90,7 @@ async function main(): Promise<number> {
   const isMeant = (name: string, word: string): boolean => names.includes(word) ? name === word : name.includes(word);
   const pages = names.filter((name) => words.some((word) => isMeant(name, word)));
   if (pages.length === 0) throw new UsageError(`no path of a page contains ${words.join(' or ')}`);
+  if (process.geteuid?.() !== 0) throw new UsageError('the namespaces of the pages need root, such as by sudo');
   const inside = process.env['PAGES_INSIDE'];
   if (inside !== undefined) process.exit(await runPage(inside)); // and end the terminals
   spawnSync('npx', ['-y', 'tsx', '--version'], { stdio: 'ignore' }); // for a page: inside, there is no network
