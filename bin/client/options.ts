@@ -178,7 +178,9 @@ function parseCommand(word: string | undefined, words: readonly string[] = []): 
   const command = word === undefined ? undefined : findCommand('client', word);
   if (command !== undefined) return command;
   const names = commandsFor('client').map(({ name }) => name).join(', ');
-  const hint = words.some(isArgument) ? ` (did you mean run ${word}?)` : suggestCommand('client', word ?? '');
+  const hint = words.some(isArgument) // only run and answer take them
+    ? suggest(`${word}`, ['run', 'answer']) || ` (did you mean run ${word}?)`
+    : suggestCommand('client', word ?? '');
   if (hint !== '') throw new UsageError(`unknown command '${word}'${hint}; see --help`);
   throw new UsageError(`the command must be one of ${names}, got ${quote(word)}`);
 }

@@ -33,7 +33,7 @@ const REFUSED: Record<string, Row[]> = {
     ...[
       [['pasue'], 'pasue', 'pause'], [['help', 'Pausse'], 'Pausse', 'pause'], [['stop', 'train'], 'stop', 'shutdown'],
       [['kill'], 'kill', 'shutdown'], [['ls'], 'ls', 'list'], [['PS'], 'PS', 'list'], [['logs'], 'logs', 'log'],
-      [['set', 'lr=0.1'], 'set', 'run set'], // an own command
+      [['set', 'lr=0.1'], 'set', 'run set'], [['rnu', 'set', 'lr=0.1'], 'rnu', 'run'], // an own command
     ].map(([args, word, meant]): Row => {
       return [args as string[], `unknown command '${word}' (did you mean ${meant}?); see --help`];
     }),
