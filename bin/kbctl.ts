@@ -20,7 +20,6 @@ import { observe } from './shared/reach/observe.ts';
 import { describeOptions, EXIT, parseOptions, run } from './shared/line/options.ts';
 import { isUnanswered, NO_ANSWER } from './shared/reach/replies.ts';
 import { TARGET_HELP } from './shared/reach/targets.ts';
-import { spareTerminalAtExit } from './shared/line/terminal.ts';
 import { printable } from './shared/words/text.ts';
 import type { ControlCommand } from '../control.ts';
 import type { Binding } from './kbctl/keys.ts';
@@ -104,7 +103,6 @@ async function main(): Promise<number> {
   });
   process.stdout.once('error', () => quitting.abort()); // the reader of the output is gone
 
-  spareTerminalAtExit();
   terminal.silence();
   try {
     const started = await listen(choice, bindings, events, quitting.signal, terminal).catch((error: unknown) => {

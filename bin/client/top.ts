@@ -9,7 +9,7 @@ import { clockTime } from '../shared/words/time.ts';
 import { describeDone, follow } from '../shared/reach/follow.ts';
 import { readHistory } from '../shared/reach/history.ts';
 import { warn } from '../shared/line/options.ts';
-import { CTRL_C, CTRL_Z, ESCAPE_MS, jobState, spareTerminalAtExit, startRawMode } from '../shared/line/terminal.ts';
+import { CTRL_C, CTRL_Z, ESCAPE_MS, jobState, startRawMode } from '../shared/line/terminal.ts';
 import { Fleet } from './fleet.ts';
 import { fit, Screen, Table, wrap } from './table.ts';
 import type { Interface, Key } from 'node:readline';
@@ -63,7 +63,6 @@ export class Top {
     const quit = (reason?: unknown): void => this.#end.abort(reason);
     for (const signal of SIGNALS) process.once(signal, quit);
     process.on('exit', this.#close); // after an error
-    spareTerminalAtExit();
     emitKeypressEvents(stdin, { escapeCodeTimeout: ESCAPE_MS } as unknown as Interface); // it reads no other field
     stdin.on('keypress', this.#onKey).on('end', quit).on('error', quit);
     this.#rawMode = startRawMode(this.#enter);

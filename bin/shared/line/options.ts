@@ -21,14 +21,16 @@ export class UsageError extends Error {}
  */
 export async function run(name: string, main: () => Promise<number>, ownsOutput: boolean = true): Promise<void> {
   tool = name;
-  if (ownsOutput) watchOutput();
+  if (ownsOutput) {
+    watchOutput();
+    spareTerminalAtExit();
+  }
   try {
     process.exitCode = await main();
   } catch (error) {
     process.exitCode = error instanceof UsageError ? EXIT.USAGE : EXIT.REFUSED;
     warn(error instanceof Error ? error.message : String(error));
   }
-  if (ownsOutput) spareTerminalAtExit();
 }
 
 function watchOutput(): void {

@@ -82,15 +82,11 @@ function setRawMode(isRaw: boolean): void {
   stdin.on('error', ignore).setRawMode(isRaw).off('error', ignore);
 }
 
-let isSpared = false;
-
 /**
  * Node resets the terminal when it exits. Prevents that in the background, where the shell or another job has set the
  * mode; also prevents Node from aborting because the terminal was closed.
  */
 export function spareTerminalAtExit(): void {
-  if (isSpared) return;
-  isSpared = true;
   const terminals = [0, 1, 2].filter((file) => isatty(file));
   process.on('exit', () => {
     const isElsewhere = jobState() === 'background';
