@@ -630,7 +630,7 @@ describe('Own commands', LIMIT, () => {
     assert.deepEqual(await set(0.3), { before: 0.2, by: 'ana' });
     const wrong = '400 set: rate must be a number from 0 to 1, got 5';
     assert.deepEqual([await set(5), await set(0)], [wrong, '500 set failed: it learns nothing']);
-    const { status, by, detail } = await client.info() ?? {};
+    const { status, by, detail } = await client.getInfo() ?? {};
     assert.deepEqual([status, by, detail], ['paused', 'bob', { rate: 0 }]);
   });
 
@@ -1000,7 +1000,7 @@ describe('A question', LIMIT, () => {
     return reply.ok ? JSON.stringify(reply.body) : `${reply.statusCode} ${reply.error}`;
   };
   const openIn = async (client: WebApiClient): Promise<AskInfo> => {
-    const [question] = (await client.info())?.asks ?? [];
+    const [question] = (await client.getInfo())?.asks ?? [];
     assert.ok(question !== undefined);
     return question;
   };
@@ -1050,7 +1050,7 @@ describe('A question', LIMIT, () => {
     assert.equal(Date.parse(expiresAt) - Date.parse(at), 60_000);
     const { name, message } = await errorOf(server.ask('Deploy?', { timeout: 20 }));
     assert.deepEqual([name, message], ['TimeoutError', 'expired: Deploy?']);
-    const { id = '', state, error } = (await client.info())?.commands[0] ?? {};
+    const { id = '', state, error } = (await client.getInfo())?.commands[0] ?? {};
     assert.deepEqual([state, error], ['failed', 'expired']);
     assert.equal(await answer(client, id, { approved: true }), `409 ${id} has expired`);
   });
@@ -1070,7 +1070,7 @@ describe('A question', LIMIT, () => {
       assert.deepEqual([await answer(client, id, { approved: true })], [`409 ${id} was withdrawn`]);
       assert.deepEqual(takeAll(server), [command]);
     }
-    assert.deepEqual((await client.info())?.asks, []);
+    assert.deepEqual((await client.getInfo())?.asks, []);
   });
 
   it('gets no answer while a pause or a shutdown waits, even if the program is too busy to know', async (t) => {
@@ -1110,7 +1110,7 @@ describe('A question', LIMIT, () => {
     const { server, client } = await startServer(t);
     const asked = Array.from({ length: 16 }, (_, index) => server.ask(`${index}?`));
     assert.throws(() => server.ask('16?'), { message: 'Cannot ask: 16 questions are open' });
-    const asks = (await client.info())?.asks ?? [];
+    const asks = (await client.getInfo())?.asks ?? [];
     assert.deepEqual(asks.map(({ message }) => message), asked.map((_, index) => `${index}?`));
     for (const { id } of [...asks].reverse()) await answer(client, id, { approved: true }, { by: id });
     assert.deepEqual((await Promise.all(asked)).map(({ by }) => by), asks.map(({ id }) => id));
@@ -1624,11 +1624,11 @@ describe('The log', LIMIT, () => {
     const log = join(makeFolder(t), 'log.jsonl');
     const { server, client } = await startServer(t, { log });
     const asked = server.ask('Delete?', { timeout: 60_000 });
-    const { asks: [question] = [] } = await client.info() ?? {};
+    const { asks: [question] = [] } = await client.getInfo() ?? {};
     await client.request('answer', { id: question?.id, arguments: { approved: false }, by: 'ana', reason: 'no' });
     const lines = readFileSync(log, 'utf8').trim().split('\n').map((line) => JSON.parse(line)).slice(-2);
     assert.deepEqual((await asked).arguments, { approved: false });
-    const [entry] = (await client.info())?.commands ?? [];
+    const [entry] = (await client.getInfo())?.commands ?? [];
     const events = lines.map(({ time, name, pid, ...fields }) => fields);
     assert.deepEqual(events, [{ event: 'ask', ...question }, { event: 'answer', ...entry }]);
   });
@@ -1702,7 +1702,7 @@ describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
     server.report({ value: 'x' });
     const reply = await saved;
     assert.deepEqual([reply.ok && reply.value, reply.ok && reply.body['value']], ['ok', 'x']);
-    const { detail, commands = [] } = await client.info() ?? {};
+    const { detail, commands = [] } = await client.getInfo() ?? {};
     assert.deepEqual([detail, commands.at(-1)?.by, commands.at(-1)?.reason], [7, 'ana@laptop', 'a & b']);
     const pending = client.request('pause', { wait: 60 });
     await server.nextCommand();
@@ -1714,7 +1714,7 @@ describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
   it('reports a system that it cannot reach as OFFLINE or null, and whether it sent the request', async (t) => {
     const port = await freePort();
     const client = new WebApiClient('127.0.0.1', port);
-    const calls = [client.info(), client.pause(), client.resume(), client.saveState(), client.shutdown()];
+    const calls = [client.getInfo(), client.pause(), client.resume(), client.saveState(), client.shutdown()];
     assert.deepEqual(await Promise.all([client.getStatus(), ...calls]), [OFFLINE, null, null, null, null, null]);
     const error = `http://127.0.0.1:${port} does not respond: connect ECONNREFUSED 127.0.0.1:${port}`;
     const failed = { ok: false, body: {}, statusCode: undefined };
@@ -1933,7 +1933,7 @@ describe('launch()', LIMIT, () => {
     const hooks = { step: () => (log.push('step'), sleep(1)), onPaused: () => void log.push('onPaused') };
     const { client } = await launchSystem(t, hooks, { startPaused: true });
     await client.waitFor(PAUSED);
-    const { by, reason } = await client.info() ?? {};
+    const { by, reason } = await client.getInfo() ?? {};
     assert.deepEqual([by, reason, log], ['itself', 'started paused', ['onPaused']]);
     await client.resume();
     await until(() => log.includes('step'));
@@ -1947,7 +1947,7 @@ describe('launch()', LIMIT, () => {
     const { client } = await launchSystem(t, { saveState }, { startPaused });
     await client.waitFor(PAUSED);
     await client.request('save-state', { wait: 60 });
-    assert.deepEqual([(await client.info())?.holds, saved], [startPaused, [PAUSED, startPaused]]);
+    assert.deepEqual([(await client.getInfo())?.holds, saved], [startPaused, [PAUSED, startPaused]]);
     const { client: active } = await launchSystem(t, {}, { startPaused: [] });
     assert.equal(await active.getStatus(), ACTIVE);
     await launch({ step: (control) => void control.shutdown() }, { webApiAddress: null, startPaused: [] });
@@ -1968,9 +1968,9 @@ describe('launch()', LIMIT, () => {
       saveState: () => void log.push('saveState'), onPaused: () => void log.push('onPaused'),
     });
     port = address.port;
-    await until(async () => (await client.info())?.commands.filter(({ state }) => state === 'done').length === 3);
+    await until(async () => (await client.getInfo())?.commands.filter(({ state }) => state === 'done').length === 3);
     assert.deepEqual(log, [false, false, true, true, true, 'onPaused', 'saveState', 'onPaused']);
-    assert.deepEqual((await client.info())?.commands.map(({ command, by, reason }) => [command, by, reason]), [
+    assert.deepEqual((await client.getInfo())?.commands.map(({ command, by, reason }) => [command, by, reason]), [
       ['pause', 'ana', undefined], ['save-state', 'itself', 'checkpoint'], ['pause', 'itself', 'enough'],
     ]);
   });
@@ -2020,7 +2020,7 @@ describe('launch()', LIMIT, () => {
     await until(() => errors.length === 1);
     await client.request('evaluate', { wait: 60 });
     await until(() => errors.length === 2);
-    const { asks, commands } = await client.info() ?? {};
+    const { asks, commands } = await client.getInfo() ?? {};
     assert.deepEqual([asks, errors], [[], ['AbortError', 'AbortError']]);
     assert.deepEqual(commands?.map(({ command, error }) => [command, error]), [
       ['answer', 'withdrawn'], ['evaluate', undefined], ['answer', 'withdrawn'],

@@ -1,4 +1,4 @@
-/*! control.ts 0.20.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.21.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve (in a bundle: the whole bundle) */
 //
@@ -42,7 +42,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
-/** The version of this file. */ export const VERSION: string = '0.20.0';
+/** The version of this file. */ export const VERSION: string = '0.21.0';
 /** The default host name of servers and clients. */ export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
@@ -50,11 +50,9 @@ import type { Duplex } from 'node:stream';
 const SOMEBODY = 'somebody'; // holds the pause of a sender without a name
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
-const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxConnections', 'log'];
-const SERVER_OPTIONS = [
-  'systemStatus', 'describe', 'commands', 'host', 'port', 'maxQueueSize', 'autoReport', 'cause', ...SHARED_OPTIONS,
-];
-const LAUNCH_OPTIONS = ['webApiAddress', 'webApiCommandQueueSize', 'startPaused', ...SHARED_OPTIONS];
+const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxQueueSize', 'maxConnections', 'log'];
+const SERVER_OPTIONS = ['systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', ...SHARED_OPTIONS];
+const LAUNCH_OPTIONS = ['webApiAddress', 'startPaused', ...SHARED_OPTIONS];
 const interruptions: WeakSet<object> = new WeakSet(); // the errors by which commands interrupt steps
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
 
@@ -2120,7 +2118,7 @@ export class WebApiClient {
   }
 
   /** Requests `/api/info`. Resolves with null if the request fails, as with servers of version 0.2. */
-  async info(signal?: AbortSignal): Promise<SystemInfo | null> {
+  async getInfo(signal?: AbortSignal): Promise<SystemInfo | null> {
     const reply = await this.request('info', { signal });
     return reply.ok === true ? reply.body as unknown as SystemInfo : null;
   }
@@ -2311,11 +2309,10 @@ export interface Control extends Pick<WebApiServer, 'hasCommands' | 'holds' | 's
 }
 
 /** Configuration of `launch()`: its own options, and those of the server. */
-export interface LaunchConfig
-  extends Pick<WebApiServerOptions, 'name' | 'socketPath' | 'token' | 'allowedHosts' | 'maxConnections' | 'log'> {
+export interface LaunchConfig extends
+  Pick<WebApiServerOptions, 'name' | 'socketPath' | 'token' | 'allowedHosts' | 'maxQueueSize' | 'maxConnections' | 'log'> {
   /** Host and port, or null for no web API. Default: `['localhost', 8391]`, or none of them with a `socketPath`. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
-  /** Capacity of each lane of the queue, from 1 to 1000. Default: 16. */ webApiCommandQueueSize?: number | undefined;
   /** Pauses before the first step, as saved: see `WebApiServerOptions.cause`. An empty list is false, the default. */
   startPaused?: boolean | StatusCause | readonly StatusCause[] | undefined;
 }
@@ -2340,10 +2337,9 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   const declared: Readonly<Record<string, SystemCommand<any>>> = { ...system.commands };
   for (const name of Object.keys(declared)) check(`${name}.run`, declared[name]?.run, 'function', 'a function');
   checkOptions('launch', config, LAUNCH_OPTIONS);
-  const { webApiAddress, webApiCommandQueueSize = DEFAULT_MAX_QUEUE_SIZE, startPaused = false, ...options } = config;
+  const { webApiAddress, startPaused = false, ...options } = config;
   const isAddress = !webApiAddress || (Array.isArray(webApiAddress) && webApiAddress.length === 2);
   if (!isAddress) throw new TypeError(`webApiAddress must be [host, port] or null, got ${inspect(webApiAddress)}`);
-  checkInteger('webApiCommandQueueSize', webApiCommandQueueSize, 1, 1000);
   if (Object(startPaused) !== startPaused) check('startPaused', startPaused, 'boolean', 'a boolean, a cause or causes');
   const cause = [startPaused === true ? { by: 'itself', reason: 'started paused' } : startPaused || []].flat();
   const isServed = webApiAddress !== null;
@@ -2362,7 +2358,6 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     commands: declared,
     host: webApiAddress?.[0],
     port: webApiAddress?.[1],
-    maxQueueSize: webApiCommandQueueSize,
     autoReport: false, // a hook may poll
   });
   const control: Control = {

@@ -184,7 +184,7 @@ const given: WebApiReply = await client.request('answer', { id: 'k3f-q2', argume
 export const isGiven: boolean = given.ok;
 const reply: WebApiReply = await client.request('pause', { wait: 5, reason: server.request?.by });
 export const outcome: unknown = reply.ok === true ? reply.value : reply.error;
-export const info: SystemInfo | null = await client.info();
+export const info: SystemInfo | null = await client.getInfo();
 `;
 
 const STRICT = '--strict --erasableSyntaxOnly --exactOptionalPropertyTypes --isolatedDeclarations --isolatedModules ' +
@@ -389,7 +389,7 @@ async function control(port: number, ended: Promise<unknown>): Promise<string> {
 
 /** Answers the question of a host, which then saves. */
 async function answerQuestion(client: WebApiClient, signal: AbortSignal): Promise<void> {
-  const id = (await client.info(signal))?.asks?.[0]?.id;
+  const id = (await client.getInfo(signal))?.asks?.[0]?.id;
   const given: string[] = [];
   for (const rate of [5, 0.25, 0.5]) {
     const reply = await client.request('answer', { id, arguments: { rate }, by: 'ana', signal });

@@ -97,7 +97,7 @@ describe('The recipes', () => {
     const { session, path, ana, ben } = await startTwo(t);
     const { pause, resume } = cronIn(t, session, path);
     assert.deepEqual(await pause(), { code: 0, stdout: '', stderr: '' });
-    const { status, by, reason } = await ana.info() ?? assert.fail();
+    const { status, by, reason } = await ana.getInfo() ?? assert.fail();
     assert.deepEqual([status, by, reason], ['paused', 'office-hours', 'office hours']);
     await ben.request('resume', { by: 'ben', wait: 30 });
     await ben.request('pause', { by: 'ben', reason: 'lunch', wait: 30 });
@@ -113,7 +113,7 @@ describe('The recipes', () => {
     const { pause, resume } = cronIn(t, session, path);
     const use = standInForGpu(makeFolder(t), path);
     const areHeldBy = (...holders: string[]): Promise<void> => until(async () => {
-      const { holds = [] } = await ana.info() ?? assert.fail();
+      const { holds = [] } = await ana.getInfo() ?? assert.fail();
       return holds.map(({ by }) => by).join() === holders.join();
     });
     use();
@@ -153,7 +153,7 @@ describe('The recipes', () => {
     assert.equal(output(), '');
     use('300, 9000', '100, 499', '101, [N/A]', '102, 9000');
     await becomes(SystemStatus.PAUSED);
-    const { by, reason } = await ana.info() ?? assert.fail();
+    const { by, reason } = await ana.getInfo() ?? assert.fail();
     assert.deepEqual([by, reason], ['yield-gpu', 'ben computes on the GPU (process 101, [N/A] MiB)']);
     rmSync(join(folder, 'apps')); // the driver does not respond
     await looks(9);
@@ -171,7 +171,7 @@ describe('The recipes', () => {
     child.kill('SIGTERM');
     assert.equal((await ended).code, 143);
     await becomes(SystemStatus.ACTIVE);
-    const commands = (await ana.info())?.commands.map(({ command }) => command);
+    const commands = (await ana.getInfo())?.commands.map(({ command }) => command);
     assert.deepEqual(commands, ['pause', 'resume', 'pause', 'resume']);
     const question = /^--query-compute-apps=pid,used_memory --format=csv,noheader,nounits\n/;
     assert.match(readFileSync(join(folder, 'asked'), 'utf8'), question);

@@ -214,7 +214,7 @@ export async function explainPort(error: unknown, host: string = '', port: numbe
   if (code !== 'EADDRINUSE' || port === 0) return error as Error;
   const isAny = host === '0.0.0.0' || host === '::'; // no name for a client
   const client = new WebApiClient(isAny ? undefined : host, port, { timeout: PORT_USER_MS });
-  const { name, pid } = await client.info() ?? {}; // asks without the token: it may be anyone
+  const { name, pid } = await client.getInfo() ?? {}; // asks without the token: it may be anyone
   const isKnown = typeof name === 'string' && typeof pid === 'number';
   const place = `${isIPv6(host) ? `[${host}]` : host}:${port}`;
   const reason = isKnown ? `Cannot serve at ${place}: it is in use by ${excerpt(name)} (process ${pid})` : message;

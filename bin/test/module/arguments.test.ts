@@ -58,7 +58,7 @@ describe('A wrong argument', LIMIT, () => {
     ['onStatus', (value) => client.waitFor(PAUSED, { onStatus: value }), [5, null]],
     ['step', (value) => launchWith({ step: value }), [null, 'x']],
     ['webApiAddress', (value) => launchWith({}, { webApiAddress: value }), ['localhost:80', ['localhost']]],
-    ['webApiCommandQueueSize', (value) => launchWith({}, { webApiCommandQueueSize: value }), ['16', null], COUNTS],
+    ['maxQueueSize', (value) => launchWith({}, { maxQueueSize: value }), ['16', null], COUNTS],
     ['startPaused', (value) => launchWith({}, { startPaused: value, webApiAddress: ['localhost', 0] }), ['yes', null]],
   ];
   it('causes a TypeError or a RangeError that names it and shows the value', async () => {

@@ -300,7 +300,7 @@ describe('Another kind of server', { ...LIMIT, concurrency: 9 }, () => {
     it(`is reported as OFFLINE if it ${name}`, async (t) => {
       const { port } = await startForeign(t, (socket) => socket.write(response));
       const client = new WebApiClient('127.0.0.1', port, { timeout: 300 });
-      const calls = [client.getStatus(), client.pause(), client.info(), client.request('status')] as const;
+      const calls = [client.getStatus(), client.pause(), client.getInfo(), client.request('status')] as const;
       const [status, result, info, reply] = await Promise.all(calls);
       assert.deepEqual([status, result, info], [OFFLINE, null, null]);
       assert.ok(!reply.ok && reply.phase !== 'answered', inspect(reply));

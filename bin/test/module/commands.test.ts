@@ -227,15 +227,15 @@ describe('An own command', LIMIT, () => {
     assert.match((await ask(port, 'POST /api/cyclic', WAIT)).body.valueOmitted, /JSON/);
     assert.deepEqual((await ask(port, 'POST /api/constructor', WAIT)).body.value, [{}, 'constructor']);
     const slow = ask(port, 'POST /api/slow?by=ana', WAIT);
-    while ((await client.info())?.commands.at(-1)?.state !== 'running');
+    while ((await client.getInfo())?.commands.at(-1)?.state !== 'running');
     const pause = ask(port, PAUSE, WAIT);
-    while ((await client.info())?.commands.at(-1)?.command !== 'pause');
-    const { status, commands, by } = await client.info() ?? {};
+    while ((await client.getInfo())?.commands.at(-1)?.command !== 'pause');
+    const { status, commands, by } = await client.getInfo() ?? {};
     const states = commands?.slice(-2).map(({ state }) => state);
     assert.deepEqual([status, by, states], ['active', undefined, ['running', 'waiting']]);
     release();
     assert.deepEqual([(await slow).summary, (await pause).summary], ['200 done', '200 done']);
-    assert.equal((await client.info())?.status, 'paused');
+    assert.equal((await client.getInfo())?.status, 'paused');
   });
 });
 

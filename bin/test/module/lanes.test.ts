@@ -374,7 +374,7 @@ describe('Own commands that wait at a shutdown', { ...LIMIT, concurrency: true }
         },
       });
       const slow = ask(port, 'POST /api/slow', WAIT);
-      await until(async () => (await client.info())?.commands[0]?.state === 'running');
+      await until(async () => (await client.getInfo())?.commands[0]?.state === 'running');
       const said = ask(port, SAY, WAIT);
       await assertWaits(port, said);
       const shutDown = ask(port, SHUTDOWN, WAIT);
@@ -402,7 +402,7 @@ describe('control.signal of an own command', { ...LIMIT, concurrency: true }, ()
         },
       });
       const slow = ask(port, 'POST /api/slow?by=ana', WAIT);
-      await until(async () => (await client.info())?.commands[0]?.state === 'running');
+      await until(async () => (await client.getInfo())?.commands[0]?.state === 'running');
       await send(port, line);
       assert.equal((await slow).body.value, `ana: Interrupted by ${name}`);
     });

@@ -20,9 +20,9 @@ describe('launch()', LIMIT, () => {
       onPaused: async () => {
         for (const line of [RESUME, SHUTDOWN, RESUME]) codes.push((await ask(port, line, BEARER)).statusCode);
       },
-    }, { name: 'pole', webApiCommandQueueSize: 2, token: TOKEN });
+    }, { name: 'pole', maxQueueSize: 2, token: TOKEN });
     assert.equal((await ask(port, STATUS)).statusCode, 401);
-    const { name, detail } = await client.info() ?? {};
+    const { name, detail } = await client.getInfo() ?? {};
     assert.deepEqual([name, detail], ['pole', 'function']);
     await client.pause();
     await finished;
@@ -65,7 +65,7 @@ describe('A system that starts paused', { ...LIMIT, concurrency: 2 }, () => {
       onPaused: () => void log.push('onPaused'),
       onResumed: () => void log.push('onResumed'),
       saveState: (status) => void log.push(`saveState of ${status}`),
-    }, { startPaused: true, webApiCommandQueueSize: 3 });
+    }, { startPaused: true, maxQueueSize: 3 });
     await finished;
     assert.deepEqual(log, [
       'onListening while pausing', 'pause running', 'save-state waiting', 'pause waiting', 'resume waiting',
@@ -143,7 +143,7 @@ describe('A signal', { ...LIMIT, skip: lacks('Unix'), concurrency: 3 }, () => {
     ['onPaused', false, 'onListening'], ['onPaused', true, 'onListening'], ['onListening', true],
   ] as [string, boolean, ...string[]][]) {
     it(`takes effect after ${held}, before a step${isPaused ? ', if the system starts paused' : ''}`, async (t) => {
-      const config = `startPaused: ${isPaused}, webApiCommandQueueSize: 1`;
+      const config = `startPaused: ${isPaused}, maxQueueSize: 1`;
       const host = runHost(t, launched(held, config, isPaused ? "say('step');" : ''));
       const port = await host.hear<number>();
       for (const name of skipped) assert.equal(await host.hear(), name);

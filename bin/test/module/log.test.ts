@@ -976,7 +976,7 @@ describe('At the end, the log', LIMIT, () => {
     const { server, client } = await startServer(t, { log: path });
     renameSync(folder, `${folder}-`);
     assert.equal(await client.pause(), 'ok');
-    assert.match(String(errorOf(await client.info())), /ENOENT/);
+    assert.match(String(errorOf(await client.getInfo())), /ENOENT/);
     renameSync(`${folder}-`, folder);
     server.receiveCommand();
     await server.close();

@@ -27,7 +27,7 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
       assert.deepEqual(sent, { code: 0, stdout: 'ok\n', stderr: '' });
       assert.equal(server.receiveCommand(), 'save-state');
     }
-    const [given, none] = (await api.info())?.commands ?? [];
+    const [given, none] = (await api.getInfo())?.commands ?? [];
     assert.match(`${given?.by}: ${given?.reason}`, new RegExp(`^[^@]+@${hostname()}: the GPU is free & mine$`));
     assert.deepEqual([none?.by, none?.reason], [undefined, undefined]);
   });
@@ -71,7 +71,7 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     const asJson = await client(t, port, 'info', '--json');
     assertHarmless(asJson.stdout);
     const { heardAt, ...received } = JSON.parse(asJson.stdout);
-    assert.deepEqual({ heardAt, ...received }, { ...await api.info(), heardAt });
+    assert.deepEqual({ heardAt, ...received }, { ...await api.getInfo(), heardAt });
   });
 
   it('watches each new status and each completed command, and runs the command of --exec', async (t) => {
@@ -114,7 +114,7 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     const env = { CONTROL_TOKEN: TOKEN, CONTROL_BY: 'ana@laptop' };
     assert.deepEqual(await runProgram(t, 'client', args, '', env), { code: 0, stdout: 'ok\n', stderr: '' });
     assert.equal(server.receiveCommand(), 'pause');
-    assert.equal((await api.info())?.commands[0]?.by, 'ana@laptop');
+    assert.equal((await api.getInfo())?.commands[0]?.by, 'ana@laptop');
   });
 
   it('exits with 2 after a usage error, and prints one line without control characters', async (t) => {

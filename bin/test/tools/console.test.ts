@@ -75,7 +75,7 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
     assert.deepEqual([code, stderr], [0, '']);
     const cause = stdout.split('\n').find((line) => line.startsWith('paused ') && line.includes(' by ')) ?? '';
     assert.ok(/^paused \d+ s ago/.test(cause) && cause.includes(` by ana@laptop: ${reason}`), stdout);
-    const { commands = [] } = await client.info() ?? {};
+    const { commands = [] } = await client.getInfo() ?? {};
     assert.deepEqual(commands.map((entry) => [entry.command, entry.by, entry.reason]), [
       ['pause', 'ana@laptop', reason], ['save-state', 'ana@laptop', undefined], ['resume', 'ana@laptop', 'now'],
       ['save-state', 'ana@laptop', 'for the demo'],

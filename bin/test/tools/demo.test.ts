@@ -26,7 +26,7 @@ describe('control-demo', LIMIT, () => {
     await demo.shows(/^episode [\d,]+ · mean return \d+\.\d · step [\d,]+ · paused$/m);
     const { holds, format, version, ...state } = await save(demo) as any;
     assert.ok(state.steps <= 20 * (performance.now() - startedAt) + 200, `${state.steps} steps are too many`);
-    assert.deepEqual([holds, format, version], [(await demo.client.info())?.holds, 'control-demo', 4]);
+    assert.deepEqual([holds, format, version], [(await demo.client.getInfo())?.holds, 'control-demo', 4]);
     assert.deepEqual(state, stateAt(4_294_967_295, state.steps));
 
     await perform(demo, 'resume');
@@ -56,7 +56,7 @@ describe('control-demo', LIMIT, () => {
     await until(async () => (await getDetail(second.port) as { step: number }).step > steps);
     await perform(second, 'pause');
     await second.client.request('pause', { wait: 300, by: 'ben@desk' });
-    const { holds = [] } = await second.client.info() ?? {};
+    const { holds = [] } = await second.client.getInfo() ?? {};
     assert.deepEqual(holds.map(({ by }) => by), ['ana@laptop', 'ben@desk']);
     second.child.kill('SIGTERM');
     await second.ended;
@@ -65,7 +65,7 @@ describe('control-demo', LIMIT, () => {
 
     const third = await startDemo(t, first.folder, '--load', 'latest');
     await third.client.waitFor(SystemStatus.PAUSED);
-    assert.deepEqual((await third.client.info())?.holds, holds);
+    assert.deepEqual((await third.client.getInfo())?.holds, holds);
     assert.match(third.output(), /, still paused\n/);
     assert.doesNotMatch(third.output(), / active\n/);
     assert.deepEqual(await save(third), saved);

@@ -36,7 +36,7 @@ describe('control-mcp', { ...LIMIT, concurrency: 3 }, () => {
     });
     assert.equal((await mcp.call('wait', { system, tag })).ended, 'changed');
     assert.equal((await mcp.call('save_state', { system: 'train', reason: 'before the end' })).value, 'states/1.json');
-    const info = await client.info();
+    const info = await client.getInfo();
     assert.deepEqual([info?.status, info?.by, info?.reason], ['paused', 'mcp:test', 'GPU needed']);
     const { error } = await mcp.fail('resume', { system, reason: 'go on' });
     assert.match(error, /^resume is not allowed: .* --allow resume$/);

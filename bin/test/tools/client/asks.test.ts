@@ -30,7 +30,7 @@ function questionOf(fields: object): Question {
 
 /** The ids of the open questions, the oldest first. */
 async function idsOf({ client }: Pick<StartedServer, 'client'>): Promise<string[]> {
-  return (await client.info())?.asks?.map(({ id }) => id) ?? [];
+  return (await client.getInfo())?.asks?.map(({ id }) => id) ?? [];
 }
 
 describe('control-client asks', SUITE, () => {
@@ -265,7 +265,7 @@ describe('control-client watch and questions', SUITE, () => {
     const both = [server.ask('Delete 3 branches?'), server.ask('Which?', { parameters: FILE })];
     await Promise.all([watching.shows(/Which\?/), json.shows(/Which\?/)]);
     assert.match(watching.output(), /  asks: Which\? \(answer \w{3}-q3 file=a\.pt\|b\.pt \[note=…\]\)\n/);
-    const [id] = (await client.info())?.asks?.map((ask) => ask.id) ?? [];
+    const [id] = (await client.getInfo())?.asks?.map((ask) => ask.id) ?? [];
     await client.request('answer', { id, arguments: { approved: true }, by: 'ana', reason: 'looked' });
     await shows('answer by ana (looked): approved=true (Delete 3 branches?)');
     await both[0];

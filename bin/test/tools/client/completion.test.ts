@@ -194,7 +194,7 @@ describe('control-client completion', LIMIT, () => {
     const asks = [{ id: 'abc-q7', message: 'A?', parameters: { file: { type: 'string', enum: ['a.pt', '$(x)'] } } }];
     await serve('exp-1', () => ({ status: 'active', asks }));
     void server.ask('Delete 3 branches?');
-    const [id] = (await client.info())?.asks?.map((ask) => ask.id) ?? [];
+    const [id] = (await client.getInfo())?.asks?.map((ask) => ask.id) ?? [];
     const rows: [words: string, found: string][] = [
       ['answer ', 'approved='], [`answer ${id?.slice(0, 3)}`, `${id}`], [`answer ${id} `, 'approved= exp'],
       ['answer approved=', 'approved=false approved=true'], [`answer ${id} approved=t`, 'approved=true'],

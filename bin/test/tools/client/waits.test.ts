@@ -69,7 +69,7 @@ describe('control-client --wait and wait', AT_ONCE, () => {
     await client.pause();
     let isDone = false;
     const ended = call([...at(port), 'resume', '--wait', '--timeout', '60']).then((end) => ({ ...end, isDone }));
-    await until(async () => (await client.info())?.commands.some(({ command }) => command === 'resume') === true);
+    await until(async () => (await client.getInfo())?.commands.some(({ command }) => command === 'resume') === true);
     await sleep(300); // active throughout
     assert.equal(await server.nextCommand(), 'pause');
     status = SystemStatus.PAUSED;

@@ -16,7 +16,7 @@ const P = `(${prompt('\\w+')})`; // drawn again for each line above it
 
 /** The ids of the open questions, the oldest first. */
 async function idsOf({ client }: Pick<StartedServer, 'client'>): Promise<string[]> {
-  return (await client.info())?.asks?.map(({ id }) => id) ?? [];
+  return (await client.getInfo())?.asks?.map(({ id }) => id) ?? [];
 }
 
 describe('control-console and questions', SUITE, () => {

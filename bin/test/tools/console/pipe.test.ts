@@ -27,7 +27,7 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 4 }, () => {
     const answers = ['n', '', 'yep', 'no', 'shutdown'];
     const kept = await converse(port, answers.map((answer) => `shutdown\n${answer}\n`).join(''));
     assert.deepEqual(kept, { code: 0, stdout: 'shutdown cancelled\n'.repeat(answers.length), stderr: '' });
-    assert.deepEqual((await client.info())?.commands, []);
+    assert.deepEqual((await client.getInfo())?.commands, []);
     const ended = await converse(port, 'shutdown\n  # really?\n YeS \npause\n'); // a comment is not an answer
     assert.deepEqual([ended.code, ended.stderr], [0, '']);
     assert.match(ended.stdout, /^(.* … )?offline \(\d+\.\d s\)\n$/);

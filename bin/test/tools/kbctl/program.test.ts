@@ -30,7 +30,7 @@ describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') 
     assert.equal(await server.nextCommand(), 'pause');
     say('hit 1');
     const listed = async (): Promise<string[]> => {
-      const { commands = [] } = await client.info() ?? {};
+      const { commands = [] } = await client.getInfo() ?? {};
       return commands.map(({ command, state, by }) => `${command} by ${by}: ${state}`);
     };
     await until(async () => (await listed()).length === 2);

@@ -442,7 +442,7 @@ describe('A question of a program and control-mcp', SUITE, () => {
   it('is never answered, by no tool, whatever --allow says and the model tries', async (t) => {
     const { server, port, client } = await startServer(t, { host: '127.0.0.1', commands: { evaluate: {} } });
     const asked = server.ask('Delete 3 branches?');
-    const [{ id } = assert.fail()] = (await client.info())?.asks ?? [];
+    const [{ id } = assert.fail()] = (await client.getInfo())?.asks ?? [];
     const body = {
       ...ACTIVE, result: 'ok', id: 'k3f-1', state: 'done', accepts: { answer: {}, evaluate: {} }, commands: [],
       asks: [{ id, message: 'Delete 3 branches?', parameters: { approved: { type: 'boolean' } } }],
@@ -478,7 +478,7 @@ describe('A question of a program and control-mcp', SUITE, () => {
       }
       await mcp.end();
     }
-    const { asks } = await client.info() ?? {};
+    const { asks } = await client.getInfo() ?? {};
     assert.deepEqual(asks?.map((one) => one.id), [id], 'it is still open');
     const mcp = startAt(t, [port], ['--allow', 'all']);
     const { error } = await mcp.fail('run_command', { system: at(port), command: 'answer', reason: 'x' });

@@ -234,7 +234,7 @@ describe('control-run: --restart', suite, () => {
     process.kill(pid, 'SIGUSR1'); // delivered when it continues
     assert.equal((await client.request('resume', { by: 'bob', wait: 60 })).ok, false);
     assert.deepEqual(left.map(stateOf), ['S']);
-    const { status, by, reason, holds } = await client.info() ?? assert.fail();
+    const { status, by, reason, holds } = await client.getInfo() ?? assert.fail();
     assert.deepEqual([status, by, reason], ['paused', 'ana', 'lunch']);
     assert.deepEqual(JSON.parse(readFileSync(path, 'utf8')), { status, holds });
     assert.deepEqual(await perform(port, 'resume'), [200, undefined]);

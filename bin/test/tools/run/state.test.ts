@@ -149,13 +149,13 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     for (const { by, reason } of [HOLD, { by: 'cleo' }, { by: 'ben@desk' }]) await pause(first, { by, reason });
     const released = await first.client.request('resume', { wait: 60, by: 'cleo', mine: true });
     assert.deepEqual(released.body['value'], { released: true });
-    const before = await first.client.info();
+    const before = await first.client.getInfo();
     const holds = before?.holds?.map(({ by, reason }) => ({ by, reason }));
     assert.deepEqual(holds, [{ by: HOLD.by, reason: HOLD.reason }, { by: 'ben@desk', reason: undefined }]);
     await crash(first);
 
     const second = await startRun(t, ['--state', path], command);
-    const after = await second.client.info();
+    const after = await second.client.getInfo();
     assert.deepEqual([after?.status, after?.holds, after?.commands], ['paused', before?.holds, []]);
     await showsRun(second, { pid: second.pid, command: command.join(' '), processes: 1 });
     assert.equal(stateOf(second.pid), 'T');
