@@ -188,7 +188,6 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     tail(): number { return Atomics.load(words, tailAt); },
     waiting(): number { return (Atomics.load(words, headAt) - Atomics.load(words, tailAt)) | 0; },
     ends(): number { return Atomics.load(words, endsAt); },
-    changes(): number { return journal.head() + journal.tail() + journal.ends(); },
     /** Returns whether a record is still there, or is the next one. */
     has(index: number): boolean { return ((journal.head() - index) | 0) < slots; },
     codeOf(index: number): number { return words[journal.find(index) + codeAt] as number; },
@@ -518,8 +517,9 @@ function linkToHost(data: ThreadData, report: Report) {
     age(): number { return (link.advanceClock() - Atomics.load(memory, cells.SAMPLED)) | 0; },
     /** To be read before info(): the host counts a change after it, so the tag may be older, but never newer. */
     infoTag(): string {
-      const changes = journals.slice(0, 5).reduce((sum, journal) => sum + journal.changes(), 0);
-      return `"${idPrefix}-${(changes + declarations.head()) >>> 0}${link.log?.error === undefined ? '' : '-lost'}"`;
+      const counters = journals.slice(0, 5).flatMap((journal) => [journal.head(), journal.tail(), journal.ends()]);
+      const changes = counters.reduce((sum, count) => sum + count, declarations.head()) >>> 0;
+      return `"${idPrefix}-${changes}${link.log?.error === undefined ? '' : '-lost'}"`;
     },
 
     info(): object {
@@ -1436,6 +1436,8 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
 
 /** A command in a journal. */
 type Place = { journal: Journal; index: number };
+/** One that a poll has found: first at `since`, by performance.now(). */
+type Found = Place & { since: number };
 /** A status, its cause, and the holds of the pause. */
 type Published = Hold & { code: number; holds: readonly Hold[] };
 type Hold = StatusCause & { since: string };
@@ -1469,9 +1471,7 @@ export class WebApiServer<Name extends string = never> {
   #running: Taken | null = null; // the same, until it is completed
   #isSampling = false; // systemStatus() or describe() runs
   #seen = 0; // SEQUENCE when the queue was last found empty
-  #announced: Place | null = null; // what the latest poll has found
-  #offered: number | null = null; // its number
-  #offeredAt = 0; // performance.now() when a poll first found it
+  #announced: Found | null = null; // by the latest poll
   #interrupt: AbortController | null = null; // of `signal`
   readonly #events: EventEmitter = new EventEmitter().setMaxListeners(0); // 'command' wakes nextCommand()
   readonly #warned: Set<string> = new Set();
@@ -1541,13 +1541,10 @@ export class WebApiServer<Name extends string = never> {
     this.#publish();
     if (this.#options.autoReport !== false) this.#complete({});
     const next = this.#poll();
-    const offered = next === null ? null : next.journal.numberOf(next.index);
-    if (offered !== this.#offered) [this.#offered, this.#offeredAt] = [offered, performance.now()];
+    if (next === null) this.#seen = sequence; // first, because describe() may call post()
     // A host that finds a command is sampled once it has taken that, or left it waiting for a quarter of a second.
-    const mayAcknowledge = offered === null || performance.now() - this.#offeredAt > 250;
-    if (offered === null) this.#seen = sequence; // first, because describe() may call post()
-    if (mayAcknowledge) this.#acknowledge(sequence);
-    return offered !== null;
+    if (next === null || performance.now() - next.since > 250) this.#acknowledge(sequence);
+    return next !== null;
   }
 
   /** Returns whether one of these commands waits to be delivered: by default, any but own commands. Never waits. */
@@ -1808,9 +1805,13 @@ export class WebApiServer<Name extends string = never> {
   }
 
   /** Looks anew. What this returns does not expire before the next poll or take. */
-  #poll(): Place | null {
+  #poll(): Found | null {
+    const before = this.#announced;
     this.#announced = null;
-    return (this.#announced = this.#look());
+    const next = this.#look();
+    if (next === null) return null;
+    const isSame = next.journal === before?.journal && next.index === before.index;
+    return (this.#announced = { ...next, since: isSame ? before.since : performance.now() });
   }
 
   /** Finds the first of these commands that waits to be delivered. */
@@ -2213,18 +2214,14 @@ export class WebApiClient {
   close(): void { for (const cancel of this.#cancels) cancel(); }
 
   async #exchange(endpoint: string, options: RequestOptions, json: string, signal: AbortSignal, onSent: () => void) {
-    const { wait, by, reason, expires, mine, id, tag } = options;
+    const { wait, by = '', reason = '', expires = '', mine, id = '', tag } = options;
     signal.throwIfAborted();
     const { socketPath, createConnection } = this.#target;
     if (socketPath !== undefined && createConnection === undefined) checkTrusted(socketPath); // keeps the token safe
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
     const method = endpoint === 'status' || endpoint === 'info' ? 'GET' : 'POST';
-    const query = new URLSearchParams();
-    if (id) query.set('id', id);
-    if (by) query.set('by', tidy(by));
-    if (reason) query.set('reason', tidy(reason));
-    if (expires !== undefined) query.set('expires', String(expires));
-    if (mine === true) query.set('mine', 'true');
+    const fields = { id, by: tidy(by), reason: tidy(reason), expires: `${expires}`, mine: mine === true ? 'true' : '' };
+    const query = new URLSearchParams(Object.entries(fields).filter(([, text]) => text !== ''));
     const path = `/api/${endpoint}${query.size > 0 ? `?${query}` : ''}`;
     const headers: Record<string, string> = { ...this.#headers };
     if (wait !== undefined) headers['Prefer'] = `wait=${wait}`;
