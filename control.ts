@@ -353,11 +353,12 @@ const CELL = {
   NEWS: 19,
 } as const;
 
-// The server thread runs thirteen functions, which are sent to it as source text. It cannot load this file: in a
-// bundle, that contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none,
-// and a `data:` URL gains nothing). Hence three rules for these functions:
+// The server thread runs THREAD_FUNCTIONS, which are sent to it as source text. It cannot load this file: in a bundle,
+// that contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none, and a
+// `data:` URL gains nothing). Hence three rules for these functions:
 //
-// - They use nothing but their arguments and globals, and contain no coverage counters: hence the `istanbul` comment.
+// - They use nothing but each other, which bundlers rename alike, their arguments and globals, and contain no coverage
+//   counters: hence the `istanbul` comment.
 // - Methods of object literals take the place of named functions and classes, which bundlers wrap in helpers that the
 //   thread lacks. Shims for these helpers do not survive minification.
 // - They avoid what older targets compile to helpers, too: async functions, object spread, class fields.
@@ -377,10 +378,7 @@ function readClockOffset(): number {
 }
 
 /** The server thread's access to shared memory. */
-function linkToHost(
-  data: ThreadData, report: Report, open: typeof openJournal, readOffset: typeof readClockOffset,
-  create: typeof createLog,
-) {
+function linkToHost(data: ThreadData, report: Report) {
   const { memory, cells, commandNames, statusNames, maxQueueSize, idPrefix, hasDetail } = data;
   const { waitAsync } = Atomics as any; // ES2024; many programs compile with an older `lib`
   const sampleMs = 9; // how long the host has to sample its status; timers are up to 1 ms early or late
@@ -388,8 +386,8 @@ function linkToHost(
   const freshMs = 1; // a sample this young is reused
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
-  const skew = readOffset() - data.clockOffset; // right unless the clock was set while this thread started
-  const journals = data.journals.map((journal) => open(journal, skew)) as Journals;
+  const skew = readClockOffset() - data.clockOffset; // right unless the clock was set while this thread started
+  const journals = data.journals.map((journal) => openJournal(journal, skew)) as Journals;
   const [commands, own, , statuses, questions, details, declarations] = journals;
   const clockStart = performance.now() - 250 * Atomics.load(memory, cells.CLOCK); // continues that of a dead thread
   let waiting: Connection[] = [];
@@ -399,6 +397,7 @@ function linkToHost(
   let requestedAt = -Infinity;
   let detailRequestedAt = -Infinity;
   const link = {
+    report,
     log: null as ReturnType<typeof createLog> | null,
     accepts(): Declarations<string> { return JSON.parse(declarations.latest(1)[0]?.text as string); },
     /** Appends a command, unless its lane is full, and notes where. release() follows. */
@@ -557,7 +556,7 @@ function linkToHost(
       };
     },
   };
-  if (data.log !== undefined) link.log = create(data, journals, () => readOffset() - skew, link, report);
+  if (data.log !== undefined) link.log = createLog(data, journals, skew, link);
   return link;
 }
 
@@ -569,8 +568,8 @@ function linkToHost(
 
 function createLog(
   { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames }: ThreadData,
-  [commands, own, posted, statuses, questions]: Journals, readOffset: () => number,
-  link: { questions(isForLog: boolean): Question[]; commandInfo(record: JournalRecord): CommandInfo }, report: Report,
+  [commands, own, posted, statuses, questions]: Journals, skew: number,
+  link: { report: Report; questions(isForLog: boolean): Question[]; commandInfo(record: JournalRecord): CommandInfo },
 ) {
   const fs = process.getBuiltinModule('node:fs');
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
@@ -618,7 +617,7 @@ function createLog(
       const command = lane?.read(lane.head());
       if (command !== undefined) news.push([command.started, log.fieldsOf('command', command)]);
       news.sort(([one], [other]) => one - other);
-      const clock = readOffset(); // one for the batch: it varies
+      const clock = readClockOffset() - skew; // one for the batch: it varies
       const [[time] = [Date.now() - clock]] = news;
       if (event !== undefined) news.unshift([time, event]);
       if (lost > 0) news.unshift([time, { event: 'lost', lines: lost, error: log.error ?? 'not written in time' }]);
@@ -628,7 +627,7 @@ function createLog(
       });
       const before = log.error;
       let written = log.append(Buffer.from(lines.join('')));
-      if (before === undefined && log.error !== undefined) report(`Cannot log: ${log.error}`);
+      if (before === undefined && log.error !== undefined) link.report(`Cannot log: ${log.error}`);
       const left = lines.filter((line) => (written -= Buffer.byteLength(line)) < 0).length;
       Atomics.store(memory, cells.LOST, left === lines.length && lost > 0 ? lost + left - 1 : left);
       sources.forEach(([, , end], source) => Atomics.store(memory, cells.LOGGED + source, end));
@@ -661,28 +660,32 @@ function createLog(
       return written;
     },
 
-    /** Renames the file, under a lock: other processes may find the same file too large, and would rename the next. */
-    rotate({ ino, size }: Stats): void {
-      const lock = `${path}.${ino}.lock`;
-      if (size > 2 * maxSize) fs.rmSync(lock, { recursive: true, force: true }); // its process was killed
-      try {
-        fs.mkdirSync(lock);
-      } catch (error) {
-        if ((error as NodeJS.ErrnoException).code === 'EEXIST') return; // another process has it
-        throw error;
-      }
-      try {
+    /** Renames the file: another process may find it too large, too, and would rename the next one. */
+    rotate({ ino }: Stats): void {
+      underLock(path, ino, () => {
         if (fs.statSync(path, { throwIfNoEntry: false })?.ino === ino) fs.renameSync(path, `${path}.1`);
-      } finally {
-        fs.rmdirSync(lock);
-      }
+      });
     },
   };
   return log;
 }
 
+/** Calls back under a lock for a file, which all processes know by its inode; or not, if another one has the lock. */
+function underLock(path: string, ino: number, act: () => void): void {
+  const { mkdirSync, rmSync, statSync } = process.getBuiltinModule('node:fs');
+  const lock = `${path}.${ino}.lock`;
+  try {
+    mkdirSync(lock);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    const { mtimeMs } = statSync(lock, { throwIfNoEntry: false }) ?? { mtimeMs: Date.now() };
+    if (Date.now() - mtimeMs > 1000) rmSync(lock, { recursive: true, force: true }); // its process was killed
+    return;
+  }
+  try { act(); } finally { rmSync(lock, { recursive: true, force: true }); } // it is gone if that took longer than 1 s
+}
+
 type Link = ReturnType<typeof linkToHost>;
-type Policy = ReturnType<typeof createPolicy>;
 type HttpServer = ReturnType<typeof serve>;
 type PreparedResponse = ReturnType<typeof prepareResponse>;
 type RequestHead = ReturnType<typeof readHead>;
@@ -743,16 +746,15 @@ export function isAllowedHost(authority: string, names: readonly string[]): bool
   });
 }
 
-function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllowed: typeof isAllowedHost) {
-  const { host, token, allowedHosts } = data;
-  const missingHost = prepare(400, { error: 'Missing Host header' });
-  const duplicateField = prepare(400, { error: 'Duplicate header field' });
+function createPolicy({ host, token, allowedHosts }: ThreadData) {
+  const missingHost = prepareResponse(400, { error: 'Missing Host header' });
+  const duplicateField = prepareResponse(400, { error: 'Duplicate header field' });
   const hostHint = 'Host not allowed: use localhost or an IP address, or set the option allowedHosts';
-  const foreignHost = prepare(403, { error: hostHint });
-  const webPage = prepare(403, { error: 'Requests from web pages are not allowed: use control-board' });
+  const foreignHost = prepareResponse(403, { error: hostHint });
+  const webPage = prepareResponse(403, { error: 'Requests from web pages are not allowed: use control-board' });
   const tokenHint = 'set CONTROL_TOKEN_FILE or CONTROL_TOKEN, or the option token of WebApiClient';
   const [noToken, wrongToken] = ['Missing', 'Wrong'].map((fault) => {
-    return prepare(401, { error: `${fault} token: ${tokenHint}` }, 'WWW-Authenticate', 'Bearer');
+    return prepareResponse(401, { error: `${fault} token: ${tokenHint}` }, 'WWW-Authenticate', 'Bearer');
   }) as [PreparedResponse, PreparedResponse];
   let allowedAuthority: string | undefined; // cached: most requests have the same
   /** Returns an error response if the request is malformed, could come from a web page, or lacks the token. */
@@ -761,7 +763,7 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
     if (head.hasDuplicate) return duplicateField;
     if (hostField === undefined && httpVersion !== '1.0') return missingHost; // RFC 9112 §3.2
     const isLocal = authority === undefined || authority === allowedAuthority || isUnix;
-    if (!isLocal && !isAllowed(authority, [host, ...allowedHosts])) return foreignHost;
+    if (!isLocal && !isAllowedHost(authority, [host, ...allowedHosts])) return foreignHost;
     if (!isUnix) allowedAuthority = authority;
     const isTyped = site === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
     if (origin !== undefined || (site !== undefined && !isTyped)) return webPage;
@@ -831,11 +833,8 @@ interface Connection {
  * The HTTP server. A connection has one request at a time: one that comes before the response to the previous one ends
  * the connection after that response (RFC 9112 §9.3.2: clients must expect it).
  */
-function serve(
-  { commandNames, statusNames, maxConnections }: ThreadData,
-  prepare: typeof prepareResponse, read: typeof readHead, check: typeof validate, tidyText: typeof tidy,
-  refuse: Policy, link: Link,
-) {
+function serve(data: ThreadData, link: Link) {
+  const { commandNames, statusNames, maxConnections } = data;
   const { STATUS_CODES, createServer } = process.getBuiltinModule('node:http');
   const maxWaits = maxConnections - 16; // the others remain for requests that do not wait
   const graceMs = 1000; // for pending requests when the server closes
@@ -846,13 +845,14 @@ function serve(
   const clientErrors: Record<string, number> = {
     ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_CHUNK_EXTENSIONS_OVERFLOW: 413, HPE_HEADER_OVERFLOW: 431,
   };
-  const ok = prepare(200, { result: 'ok' });
+  const ok = prepareResponse(200, { result: 'ok' });
   const statusTags = statusNames.map((status) => `"${status.replace(' ', '-')}"`);
-  const statuses = statusNames.map((status, index) => prepare(200, { status }, 'ETag', statusTags[index] as string));
-  const getOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'GET, HEAD');
-  const postOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'POST');
-  const internalError = prepare(500, { error: 'Internal server error' });
-  const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
+  const statuses = statusNames.map((status, index) => prepareResponse(200, { status }, 'ETag', statusTags[index] as string));
+  const getOnly = prepareResponse(405, { error: 'Invalid API method' }, 'Allow', 'GET, HEAD');
+  const postOnly = prepareResponse(405, { error: 'Invalid API method' }, 'Allow', 'POST');
+  const internalError = prepareResponse(500, { error: 'Internal server error' });
+  const queueFull = prepareResponse(503, { error: 'Command queue is full, try again later' });
+  const refuse = createPolicy(data);
   const listeners: Server[] = []; // two for localhost, one for a Unix socket
   const connections: Map<Socket, Connection> = new Map();
   let responses = 0;
@@ -915,7 +915,7 @@ function serve(
       if (response.socket === null) return server.finish(socket); // the previous response is not sent
       if (request.httpVersionMajor !== 1) return server.finish(socket, 505); // Node accepts 0.9 and 2.0, too
       if (request.rawHeaders.length > 2 * maxFields) return server.finish(socket, 431); // RFC 6585 §5
-      const head = read(request);
+      const head = readHead(request);
       const { 'content-length': length = '0', 'transfer-encoding': encoding } = head.fields;
       const size = encoding === undefined ? Number(length) : NaN;
       if (size > maxBodySize) return server.finish(socket, 413);
@@ -953,7 +953,7 @@ function serve(
       if (declared !== null && declaration === undefined) {
         const names = [...commandNames, ...declared.keys()].join(', ');
         const error = `Invalid API endpoint${declared.size === 0 ? '' : `: the commands are ${names}`}`;
-        return server.send(connection, prepare(404, { error }));
+        return server.send(connection, prepareResponse(404, { error }));
       }
       if (method !== 'POST') return server.send(connection, postOnly);
       if (declaration === undefined) return server.enqueue(connection, code);
@@ -964,15 +964,15 @@ function serve(
 
     /** Returns the arguments as JSON, with the defaults, or an error response. */
     readArguments({ body }: Connection, name: string, parameters: Parameters, most: number): string | PreparedResponse {
-      const tooLarge = prepare(413, { error: `The arguments exceed ${most} bytes` });
+      const tooLarge = prepareResponse(413, { error: `The arguments exceed ${most} bytes` });
       if (body.length > most) return tooLarge;
       try {
         const text = new TextDecoder('utf-8', { fatal: true }).decode(body) || '{}';
-        const json = JSON.stringify(check('', JSON.parse(text), parameters));
+        const json = JSON.stringify(validate('', JSON.parse(text), parameters));
         return Buffer.byteLength(json) > most ? tooLarge : json;
       } catch (error) {
         const { message, parameter } = error as Error & { parameter?: string };
-        return prepare(400, { error: `${name}: ${message}`, parameter });
+        return prepareResponse(400, { error: `${name}: ${message}`, parameter });
       }
     },
 
@@ -980,19 +980,19 @@ function serve(
     answer(connection: Connection): void {
       link.settle(); // a question may have expired
       const given = new URLSearchParams(connection.head.query);
-      const [id = '', by = '', reason = ''] = ['id', 'by', 'reason'].map((name) => tidyText(given.get(name) ?? ''));
+      const [id = '', by = '', reason = ''] = ['id', 'by', 'reason'].map((name) => tidy(given.get(name) ?? ''));
       const asked = link.questions();
       const question = asked.find((one) => one.id === id);
       if (question === undefined) {
         const ids = asked.filter((one) => !one.isComplete).map((one) => one.id);
         const error = `There is no question ${id || 'without an id'}: open are ${ids.join(', ') || 'none'}`;
-        return server.send(connection, prepare(404, { error }));
+        return server.send(connection, prepareResponse(404, { error }));
       }
       const stop = link.waitingStop();
       const end = question.error === 'expired' ? `${id} has expired` : question.error && `${id} was withdrawn`;
       const answered = question.isComplete ? `${question.by ?? 'somebody'} has answered ${id}` : undefined;
       const error = end ?? answered ?? (stop && `a ${stop} waits`);
-      if (error !== undefined) return server.send(connection, prepare(409, { error }));
+      if (error !== undefined) return server.send(connection, prepareResponse(409, { error }));
       const json = server.readArguments(connection, 'answer', question.ask.parameters, 2048);
       if (typeof json !== 'string') return server.send(connection, json);
       const isAnswered = link.answer(question, [by, reason, 'answer', json].join('\n'));
@@ -1013,11 +1013,11 @@ function serve(
         const isInteger = seconds === null || (/^[1-9]\d{0,4}$/.test(seconds) && expires <= 86_400_000);
         if (!isInteger || !/^(true|false)$/.test(mine ?? 'false')) {
           const form = isInteger ? 'mine must be true or false' : 'expires must be an integer from 1 to 86400';
-          const error = `${form}, got ${JSON.stringify(tidyText((isInteger ? mine : seconds) ?? ''))}`;
-          return server.send(connection, prepare(400, { error }));
+          const error = `${form}, got ${JSON.stringify(tidy((isInteger ? mine : seconds) ?? ''))}`;
+          return server.send(connection, prepareResponse(400, { error }));
         }
         const release = commandNames[code] === 'resume' && mine === 'true' ? ['mine'] : [];
-        text = [tidyText(by ?? ''), tidyText(reason ?? ''), ...release, ...declared].join('\n');
+        text = [tidy(by ?? ''), tidy(reason ?? ''), ...release, ...declared].join('\n');
       }
       if (!link.enqueue(connection, code, text, expires)) return server.send(connection, queueFull);
       if (server.mayWait(connection)) server.wait(connection, link.isComplete, server.sendOutcome);
@@ -1027,9 +1027,9 @@ function serve(
 
     sendOutcome(connection: Connection): void {
       const { id, command, state, value, valueOmitted, error, seconds } = link.outcome(connection);
-      if (state === 'failed') return server.send(connection, prepare(500, { error: `${command} failed: ${error}` }));
+      if (state === 'failed') return server.send(connection, prepareResponse(500, { error: `${command} failed: ${error}` }));
       const outcome = { result: 'ok', id, state, value, valueOmitted, seconds };
-      server.send(connection, prepare(state === 'done' ? 200 : 202, outcome));
+      server.send(connection, prepareResponse(state === 'done' ? 200 : 202, outcome));
     },
 
     /** Sends the status or the information, or a 304 if the client knows the present tag. */
@@ -1046,7 +1046,7 @@ function serve(
     },
     sendIfNew(connection: Connection): void {
       const tag = server.tagOf(connection);
-      if (tag !== undefined && !server.isNew(connection, tag)) server.send(connection, prepare(304, null, 'ETag', tag));
+      if (tag !== undefined && !server.isNew(connection, tag)) server.send(connection, prepareResponse(304, null, 'ETag', tag));
       else if (connection.isInfo) link.whenSampled(connection, server.sendInfo, true);
       else server.sendStatus(connection);
     },
@@ -1063,7 +1063,7 @@ function serve(
     },
     sendInfo(connection: Connection): void {
       const tag = link.infoTag(); // first
-      server.send(connection, prepare(200, link.info(), 'ETag', tag));
+      server.send(connection, prepareResponse(200, link.info(), 'ETag', tag));
     },
 
     /** Returns whether the client asks to wait, and a place is free. */
@@ -1126,7 +1126,7 @@ function serve(
     rejection(statusCode: number): string {
       const reason = STATUS_CODES[statusCode];
       const error = statusCode === 413 ? 'Content Too Large' : reason; // RFC 9110 §15.5.14; Node 20 has an older name
-      const { headers, body } = prepare(statusCode, { error }, 'Date', new Date().toUTCString(), 'Connection', 'close');
+      const { headers, body } = prepareResponse(statusCode, { error }, 'Date', new Date().toUTCString(), 'Connection', 'close');
       const lines = headers.map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n')).join('');
       return `HTTP/1.1 ${statusCode} ${reason}\r\n${lines}\r\n${body}`;
     },
@@ -1158,7 +1158,7 @@ export function checkTrusted(path: string): void {
 }
 
 /** Listens at host and port, then at a Unix socket, as far as they are given. */
-function listen(data: ThreadData, server: HttpServer, checkPath: typeof checkTrusted, report: Report, { log }: Link) {
+function listen(data: ThreadData, server: HttpServer, { report, log }: Link) {
   const { host, port, socketPath, isInFolder } = data;
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
@@ -1202,9 +1202,9 @@ function listen(data: ThreadData, server: HttpServer, checkPath: typeof checkTru
     makeSocket(): void {
       if (socketPath === undefined) return listening.succeed();
       const folder = dirname(socketPath);
-      if (isInFolder) checkPath(dirname(folder)); // before anything is made there
+      if (isInFolder) checkTrusted(dirname(folder)); // before anything is made there
       if (isInFolder) fs.mkdirSync(folder, { mode: 0o700, recursive: true }); // it may exist
-      checkPath(folder);
+      checkTrusted(folder);
       const privateFolder = fs.mkdtempSync(`${folder}/.`);
       process.on('exit', () => fs.rmSync(privateFolder, { recursive: true, force: true })); // if the start fails
       const listener = server.createListener(true);
@@ -1244,19 +1244,11 @@ function listen(data: ThreadData, server: HttpServer, checkPath: typeof checkTru
       });
     },
 
-    /** Removes a socket, under a lock: another server may have found it, too, and would remove what replaces it. */
+    /** Removes a socket: another server may have found it, too, and would remove what replaces it. */
     removeDead(path: string, found: Stats): void {
-      const lock = `${path}.${found.ino}.lock`;
-      try {
-        fs.mkdirSync(lock);
-      } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-        const { mtimeMs } = fs.statSync(lock, { throwIfNoEntry: false }) ?? { mtimeMs: Date.now() };
-        if (Date.now() - mtimeMs > 1000) fs.rmSync(lock, { recursive: true, force: true }); // its process was killed
-        return; // to find what is there now
-      }
-      if (listening.isSame(path, found)) fs.rmSync(path, { force: true }); // a client may have been faster
-      fs.rmSync(lock, { recursive: true, force: true }); // it is gone if that took longer than 1 s
+      underLock(path, found.ino, () => {
+        if (listening.isSame(path, found)) fs.rmSync(path, { force: true }); // a client may have been faster
+      });
     },
 
     /** Compares the time, too, because inodes are reused. */
@@ -1267,6 +1259,22 @@ function listen(data: ThreadData, server: HttpServer, checkPath: typeof checkTru
   };
   return listening;
 }
+
+/** Runs in the server thread, with these functions. */
+function runThread(): void {
+  const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
+  const link = linkToHost(workerData, (message) => parentPort?.postMessage(message));
+  const server = serve(workerData, link);
+  const listening = listen(workerData, server, link);
+  process.on('uncaughtException', listening.fail);
+  parentPort?.on('message', server.close);
+  setInterval(link.settle, 250);
+  try { listening.start(); } catch (error: any) { listening.fail(error); } // Deno throws past uncaughtException
+}
+const THREAD_FUNCTIONS = [
+  openJournal, tidy, readClockOffset, linkToHost, createLog, underLock, prepareResponse, readHead, isAllowedHost,
+  createPolicy, validate, serve, checkTrusted, listen,
+];
 
 // ───── WebApiServer: the host's side ─────────────────────────────────────────────────────────────────────────────
 
@@ -1962,19 +1970,7 @@ export class WebApiServer<Name extends string = never> {
 
   #createThread(): Worker {
     this.#data.clockOffset = readClockOffset();
-    const source = `
-      const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
-      const report = (message) => parentPort.postMessage(message);
-      const prepare = ${prepareResponse};
-      const policy = (${createPolicy})(workerData, prepare, ${isAllowedHost});
-      const link = (${linkToHost})(workerData, report, ${openJournal}, ${readClockOffset}, ${createLog});
-      const server = (${serve})(workerData, prepare, ${readHead}, ${validate}, ${tidy}, policy, link);
-      const listening = (${listen})(workerData, server, ${checkTrusted}, report, link);
-      process.on('uncaughtException', listening.fail);
-      parentPort.on('message', server.close);
-      setInterval(link.settle, 250);
-      try { listening.start(); } catch (error) { listening.fail(error); } // Deno throws past uncaughtException
-    `;
+    const source = `(() => { ${THREAD_FUNCTIONS.join('\n')} (${runThread})(); })();`;
     return new Worker(source, {
       eval: true, workerData: this.#data, name: 'runtime-control',
       execArgv: [], env: {}, // not the host's --import and --require, nor its NODE_OPTIONS
@@ -2032,7 +2028,7 @@ export class WebApiServer<Name extends string = never> {
   #endLog(): void {
     const data = { ...this.#data, clockOffset: readClockOffset() };
     const report = (message: ThreadMessage): void => this.#warnOnce(String(message));
-    const { log } = linkToHost(data, report, openJournal, readClockOffset, createLog);
+    const { log } = linkToHost(data, report);
     log?.write();
     log?.write({ event: 'end' });
   }
