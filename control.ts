@@ -51,7 +51,9 @@ const SOMEBODY = 'somebody'; // holds the pause of a sender without a name
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
 const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxQueueSize', 'maxConnections', 'log'];
-const SERVER_OPTIONS = ['systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', ...SHARED_OPTIONS];
+const SERVER_OPTIONS = [
+  'systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', ...SHARED_OPTIONS,
+];
 const LAUNCH_OPTIONS = ['webApiAddress', 'startPaused', ...SHARED_OPTIONS];
 const interruptions: WeakSet<object> = new WeakSet(); // the errors by which commands interrupt steps
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
@@ -158,8 +160,7 @@ export interface CommandOutcome {
 // power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
 // HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
 //
-// There are seven journals: a lane of the four commands, a lane of own commands, what the host posts, its statuses, its
-// questions, its details and its declarations. The thread appends to the lanes, and the host to the others.
+// There are seven journals: see `journals` below. The thread appends to the two lanes, and the host to the others.
 //
 // - One counter, ACCEPTED, numbers the commands of all journals: #waiting() orders them by it. A number that a dying
 //   thread did not use is a gap.
@@ -188,7 +189,6 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     tail(): number { return Atomics.load(words, tailAt); },
     waiting(): number { return (Atomics.load(words, headAt) - Atomics.load(words, tailAt)) | 0; },
     ends(): number { return Atomics.load(words, endsAt); },
-    changes(): number { return journal.head() + journal.tail() + journal.ends(); },
     /** Returns whether a record is still there, or is the next one. */
     has(index: number): boolean { return ((journal.head() - index) | 0) < slots; },
     codeOf(index: number): number { return words[journal.find(index) + codeAt] as number; },
@@ -312,7 +312,7 @@ type Journal = ReturnType<typeof openJournal>;
 type JournalRecord = ReturnType<Journal['read']>;
 type Question = JournalRecord & { ask: AskInfo };
 type JournalMemory = ReturnType<typeof allocateJournal>;
-type Journals = [Journal, Journal, Journal, Journal, Journal, Journal, Journal]; // in the above order
+type Journals = Record<keyof ThreadData['journals'], Journal>;
 
 /** Allocates a journal. With 16 slots more than the queue needs, the latest 16 taken stay readable. */
 function allocateJournal(leastSlots: number, idPrefix: string = '', textBytes: number = 8192) {
@@ -320,6 +320,11 @@ function allocateJournal(leastSlots: number, idPrefix: string = '', textBytes: n
   const resultBytes = 4096; // like textBytes, the room of each record, behind all records: unused ones cost no memory
   const memory = new SharedArrayBuffer(4 * 32 + slots * (4 * 16 + textBytes + resultBytes));
   return { memory, slots, textBytes, resultBytes, idPrefix };
+}
+
+function openJournals(memories: ThreadData['journals'], skew: number): Journals {
+  const journals = Object.entries(memories).map(([name, memory]) => [name, openJournal(memory, skew)]);
+  return Object.fromEntries(journals) as Journals;
 }
 
 // ───── Shared memory ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -387,8 +392,8 @@ function linkToHost(data: ThreadData, report: Report) {
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
   const skew = readClockOffset() - data.clockOffset; // right unless the clock was set while this thread started
-  const journals = data.journals.map((journal) => openJournal(journal, skew)) as Journals;
-  const [commands, own, , statuses, questions, details, declarations] = journals;
+  const journals = openJournals(data.journals, skew);
+  const { commands, own, posted, statuses, questions, details, declarations } = journals;
   const clockStart = performance.now() - 250 * Atomics.load(memory, cells.CLOCK); // continues that of a dead thread
   let waiting: Connection[] = [];
   let isWatching = false; // the next change of NEWS leads to settle()
@@ -518,14 +523,16 @@ function linkToHost(data: ThreadData, report: Report) {
     age(): number { return (link.advanceClock() - Atomics.load(memory, cells.SAMPLED)) | 0; },
     /** To be read before info(): the host counts a change after it, so the tag may be older, but never newer. */
     infoTag(): string {
-      const changes = journals.slice(0, 5).reduce((sum, journal) => sum + journal.changes(), 0);
-      return `"${idPrefix}-${(changes + declarations.head()) >>> 0}${link.log?.error === undefined ? '' : '-lost'}"`;
+      const changes = [commands, own, posted, statuses, questions].reduce((sum, journal) => {
+        return sum + journal.head() + journal.tail() + journal.ends();
+      }, declarations.head()) >>> 0;
+      return `"${idPrefix}-${changes}${link.log?.error === undefined ? '' : '-lost'}"`;
     },
 
     info(): object {
       const [status] = statuses.latest(1) as [JournalRecord];
       const asked = link.questions();
-      const records: (JournalRecord | Question)[] = journals.slice(0, 3).flatMap((journal) => {
+      const records: (JournalRecord | Question)[] = [commands, own, posted].flatMap((journal) => {
         return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from what runs on
       }).sort((one, other) => (one.number - other.number) | 0);
       const ended = asked.filter((one) => one.isComplete).sort((one, other) => one.ended - other.ended);
@@ -568,7 +575,7 @@ function linkToHost(data: ThreadData, report: Report) {
 
 function createLog(
   { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames }: ThreadData,
-  [commands, own, posted, statuses, questions]: Journals, skew: number,
+  { commands, own, posted, statuses, questions }: Journals, skew: number,
   link: { report: Report; questions(isForLog: boolean): Question[]; commandInfo(record: JournalRecord): CommandInfo },
 ) {
   const fs = process.getBuiltinModule('node:fs');
@@ -687,11 +694,11 @@ function underLock(path: string, ino: number, act: () => void): void {
 
 type Link = ReturnType<typeof linkToHost>;
 type HttpServer = ReturnType<typeof serve>;
-type PreparedResponse = ReturnType<typeof prepareResponse>;
+type PreparedResponse = ReturnType<typeof prepare>;
 type RequestHead = ReturnType<typeof readHead>;
 
 /** Prepares a response with the common headers and the given ones: alternating names and values. */
-function prepareResponse(statusCode: number, value: object | null, ...headers: string[]) {
+function prepare(statusCode: number, value: object | null, ...headers: string[]) {
   const body = value === null ? '' : JSON.stringify(value);
   const content = ['Content-Type', 'application/json', 'Content-Length', String(Buffer.byteLength(body))];
   const common = [
@@ -747,14 +754,14 @@ export function isAllowedHost(authority: string, names: readonly string[]): bool
 }
 
 function createPolicy({ host, token, allowedHosts }: ThreadData) {
-  const missingHost = prepareResponse(400, { error: 'Missing Host header' });
-  const duplicateField = prepareResponse(400, { error: 'Duplicate header field' });
+  const missingHost = prepare(400, { error: 'Missing Host header' });
+  const duplicateField = prepare(400, { error: 'Duplicate header field' });
   const hostHint = 'Host not allowed: use localhost or an IP address, or set the option allowedHosts';
-  const foreignHost = prepareResponse(403, { error: hostHint });
-  const webPage = prepareResponse(403, { error: 'Requests from web pages are not allowed: use control-board' });
+  const foreignHost = prepare(403, { error: hostHint });
+  const webPage = prepare(403, { error: 'Requests from web pages are not allowed: use control-board' });
   const tokenHint = 'set CONTROL_TOKEN_FILE or CONTROL_TOKEN, or the option token of WebApiClient';
   const [noToken, wrongToken] = ['Missing', 'Wrong'].map((fault) => {
-    return prepareResponse(401, { error: `${fault} token: ${tokenHint}` }, 'WWW-Authenticate', 'Bearer');
+    return prepare(401, { error: `${fault} token: ${tokenHint}` }, 'WWW-Authenticate', 'Bearer');
   }) as [PreparedResponse, PreparedResponse];
   let allowedAuthority: string | undefined; // cached: most requests have the same
   /** Returns an error response if the request is malformed, could come from a web page, or lacks the token. */
@@ -845,13 +852,13 @@ function serve(data: ThreadData, link: Link) {
   const clientErrors: Record<string, number> = {
     ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_CHUNK_EXTENSIONS_OVERFLOW: 413, HPE_HEADER_OVERFLOW: 431,
   };
-  const ok = prepareResponse(200, { result: 'ok' });
+  const ok = prepare(200, { result: 'ok' });
   const statusTags = statusNames.map((status) => `"${status.replace(' ', '-')}"`);
-  const statuses = statusNames.map((status, index) => prepareResponse(200, { status }, 'ETag', statusTags[index] as string));
-  const getOnly = prepareResponse(405, { error: 'Invalid API method' }, 'Allow', 'GET, HEAD');
-  const postOnly = prepareResponse(405, { error: 'Invalid API method' }, 'Allow', 'POST');
-  const internalError = prepareResponse(500, { error: 'Internal server error' });
-  const queueFull = prepareResponse(503, { error: 'Command queue is full, try again later' });
+  const statuses = statusNames.map((status, index) => prepare(200, { status }, 'ETag', statusTags[index] as string));
+  const getOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'GET, HEAD');
+  const postOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'POST');
+  const internalError = prepare(500, { error: 'Internal server error' });
+  const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
   const refuse = createPolicy(data);
   const listeners: Server[] = []; // two for localhost, one for a Unix socket
   const connections: Map<Socket, Connection> = new Map();
@@ -953,7 +960,7 @@ function serve(data: ThreadData, link: Link) {
       if (declared !== null && declaration === undefined) {
         const names = [...commandNames, ...declared.keys()].join(', ');
         const error = `Invalid API endpoint${declared.size === 0 ? '' : `: the commands are ${names}`}`;
-        return server.send(connection, prepareResponse(404, { error }));
+        return server.send(connection, prepare(404, { error }));
       }
       if (method !== 'POST') return server.send(connection, postOnly);
       if (declaration === undefined) return server.enqueue(connection, code);
@@ -964,7 +971,7 @@ function serve(data: ThreadData, link: Link) {
 
     /** Returns the arguments as JSON, with the defaults, or an error response. */
     readArguments({ body }: Connection, name: string, parameters: Parameters, most: number): string | PreparedResponse {
-      const tooLarge = prepareResponse(413, { error: `The arguments exceed ${most} bytes` });
+      const tooLarge = prepare(413, { error: `The arguments exceed ${most} bytes` });
       if (body.length > most) return tooLarge;
       try {
         const text = new TextDecoder('utf-8', { fatal: true }).decode(body) || '{}';
@@ -972,7 +979,7 @@ function serve(data: ThreadData, link: Link) {
         return Buffer.byteLength(json) > most ? tooLarge : json;
       } catch (error) {
         const { message, parameter } = error as Error & { parameter?: string };
-        return prepareResponse(400, { error: `${name}: ${message}`, parameter });
+        return prepare(400, { error: `${name}: ${message}`, parameter });
       }
     },
 
@@ -986,13 +993,13 @@ function serve(data: ThreadData, link: Link) {
       if (question === undefined) {
         const ids = asked.filter((one) => !one.isComplete).map((one) => one.id);
         const error = `There is no question ${id || 'without an id'}: open are ${ids.join(', ') || 'none'}`;
-        return server.send(connection, prepareResponse(404, { error }));
+        return server.send(connection, prepare(404, { error }));
       }
       const stop = link.waitingStop();
       const end = question.error === 'expired' ? `${id} has expired` : question.error && `${id} was withdrawn`;
       const answered = question.isComplete ? `${question.by ?? 'somebody'} has answered ${id}` : undefined;
       const error = end ?? answered ?? (stop && `a ${stop} waits`);
-      if (error !== undefined) return server.send(connection, prepareResponse(409, { error }));
+      if (error !== undefined) return server.send(connection, prepare(409, { error }));
       const json = server.readArguments(connection, 'answer', question.ask.parameters, 2048);
       if (typeof json !== 'string') return server.send(connection, json);
       const isAnswered = link.answer(question, [by, reason, 'answer', json].join('\n'));
@@ -1014,7 +1021,7 @@ function serve(data: ThreadData, link: Link) {
         if (!isInteger || !/^(true|false)$/.test(mine ?? 'false')) {
           const form = isInteger ? 'mine must be true or false' : 'expires must be an integer from 1 to 86400';
           const error = `${form}, got ${JSON.stringify(tidy((isInteger ? mine : seconds) ?? ''))}`;
-          return server.send(connection, prepareResponse(400, { error }));
+          return server.send(connection, prepare(400, { error }));
         }
         const release = commandNames[code] === 'resume' && mine === 'true' ? ['mine'] : [];
         text = [tidy(by ?? ''), tidy(reason ?? ''), ...release, ...declared].join('\n');
@@ -1027,9 +1034,9 @@ function serve(data: ThreadData, link: Link) {
 
     sendOutcome(connection: Connection): void {
       const { id, command, state, value, valueOmitted, error, seconds } = link.outcome(connection);
-      if (state === 'failed') return server.send(connection, prepareResponse(500, { error: `${command} failed: ${error}` }));
+      if (state === 'failed') return server.send(connection, prepare(500, { error: `${command} failed: ${error}` }));
       const outcome = { result: 'ok', id, state, value, valueOmitted, seconds };
-      server.send(connection, prepareResponse(state === 'done' ? 200 : 202, outcome));
+      server.send(connection, prepare(state === 'done' ? 200 : 202, outcome));
     },
 
     /** Sends the status or the information, or a 304 if the client knows the present tag. */
@@ -1046,7 +1053,7 @@ function serve(data: ThreadData, link: Link) {
     },
     sendIfNew(connection: Connection): void {
       const tag = server.tagOf(connection);
-      if (tag !== undefined && !server.isNew(connection, tag)) server.send(connection, prepareResponse(304, null, 'ETag', tag));
+      if (tag !== undefined && !server.isNew(connection, tag)) server.send(connection, prepare(304, null, 'ETag', tag));
       else if (connection.isInfo) link.whenSampled(connection, server.sendInfo, true);
       else server.sendStatus(connection);
     },
@@ -1063,7 +1070,7 @@ function serve(data: ThreadData, link: Link) {
     },
     sendInfo(connection: Connection): void {
       const tag = link.infoTag(); // first
-      server.send(connection, prepareResponse(200, link.info(), 'ETag', tag));
+      server.send(connection, prepare(200, link.info(), 'ETag', tag));
     },
 
     /** Returns whether the client asks to wait, and a place is free. */
@@ -1126,7 +1133,7 @@ function serve(data: ThreadData, link: Link) {
     rejection(statusCode: number): string {
       const reason = STATUS_CODES[statusCode];
       const error = statusCode === 413 ? 'Content Too Large' : reason; // RFC 9110 §15.5.14; Node 20 has an older name
-      const { headers, body } = prepareResponse(statusCode, { error }, 'Date', new Date().toUTCString(), 'Connection', 'close');
+      const { headers, body } = prepare(statusCode, { error }, 'Date', new Date().toUTCString(), 'Connection', 'close');
       const lines = headers.map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n')).join('');
       return `HTTP/1.1 ${statusCode} ${reason}\r\n${lines}\r\n${body}`;
     },
@@ -1272,7 +1279,7 @@ function runThread(): void {
   try { listening.start(); } catch (error: any) { listening.fail(error); } // Deno throws past uncaughtException
 }
 const THREAD_FUNCTIONS = [
-  openJournal, tidy, readClockOffset, linkToHost, createLog, underLock, prepareResponse, readHead, isAllowedHost,
+  openJournal, openJournals, tidy, readClockOffset, linkToHost, createLog, underLock, prepare, readHead, isAllowedHost,
   createPolicy, validate, serve, checkTrusted, listen,
 ];
 
@@ -1411,12 +1418,15 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   const socketName = `${name.replace(/[^\w.-]/g, '_').slice(0, 32)}-${process.pid}.sock`;
   return {
     memory: new Int32Array(new SharedArrayBuffer(128)), cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
-    idPrefix, journals: [
-      ...['-', '-', '-i'].map((mark) => allocateJournal(maxQueueSize + 16, idPrefix + mark)),
-      allocateJournal(128, '', 32_768), // statuses come in bursts, with 16 holds: at most 28 KiB
-      allocateJournal(128, `${idPrefix}-q`), // 16 are open; the log takes what has ended every 250 ms
-      allocateJournal(16), allocateJournal(16),
-    ],
+    idPrefix, journals: {
+      commands: allocateJournal(maxQueueSize + 16, `${idPrefix}-`), // the lane of the four commands
+      own: allocateJournal(maxQueueSize + 16, `${idPrefix}-`), // the lane of own commands
+      posted: allocateJournal(maxQueueSize + 16, `${idPrefix}-i`), // commands of the host itself
+      statuses: allocateJournal(128, '', 32_768), // they come in bursts, with 16 holds: at most 28 KiB
+      questions: allocateJournal(128, `${idPrefix}-q`), // 16 are open; the log takes what has ended every 250 ms
+      details: allocateJournal(16),
+      declarations: allocateJournal(16), // of own commands
+    },
     clockOffset: 0, // of the host, when the thread starts
     death: '', // of the previous thread
     log: log === undefined ? undefined : resolvePath(log),
@@ -1436,6 +1446,8 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
 
 /** A command in a journal. */
 type Place = { journal: Journal; index: number };
+/** One that a poll has found: first at `since`, by performance.now(). */
+type Found = Place & { since: number };
 /** A status, its cause, and the holds of the pause. */
 type Published = Hold & { code: number; holds: readonly Hold[] };
 type Hold = StatusCause & { since: string };
@@ -1452,26 +1464,18 @@ export class WebApiServer<Name extends string = never> {
   readonly #options: WebApiServerOptions<string>;
   readonly #data: ThreadData;
   readonly #memory: Int32Array;
-  readonly #commands: Journal; // the lane of the four commands
-  readonly #own: Journal; // the lane of own commands
-  readonly #posted: Journal; // commands of the host itself
-  readonly #statuses: Journal;
-  readonly #questions: Journal;
-  readonly #details: Journal;
-  readonly #declarations: Journal;
+  readonly #journals: Journals;
   readonly #asked: Set<(end?: Outcome, reason?: unknown) => void> = new Set(); // settle open questions
   #state: 'idle' | 'starting' | 'running' | 'closed' = 'idle';
   #worker: Worker | null = null;
   #closed: Promise<void> | null = null;
   #restartTimer: NodeJS.Timeout | undefined;
-  #published: Published; // the latest record of #statuses; its code is -1 before there is one
+  #published: Published; // the latest record of the statuses; its code is -1 before there is one
   #taken: Taken | null = null; // the command taken last
   #running: Taken | null = null; // the same, until it is completed
   #isSampling = false; // systemStatus() or describe() runs
   #seen = 0; // SEQUENCE when the queue was last found empty
-  #announced: Place | null = null; // what the latest poll has found
-  #offered: number | null = null; // its number
-  #offeredAt = 0; // performance.now() when a poll first found it
+  #announced: Found | null = null; // by the latest poll
   #interrupt: AbortController | null = null; // of `signal`
   readonly #events: EventEmitter = new EventEmitter().setMaxListeners(0); // 'command' wakes nextCommand()
   readonly #warned: Set<string> = new Set();
@@ -1481,15 +1485,14 @@ export class WebApiServer<Name extends string = never> {
     this.#options = { ...options };
     this.#memory = this.#data.memory;
     this.#published = this.#data.first;
-    [this.#commands, this.#own, this.#posted, this.#statuses, this.#questions, this.#details, this.#declarations] =
-      this.#data.journals.map((memory) => openJournal(memory, 0)) as Journals;
-    this.#declarations.append(0, Date.now(), checkCommands(options.commands === undefined ? {} : options.commands));
+    this.#journals = openJournals(this.#data.journals, 0);
+    this.commands = options.commands === undefined ? {} as Declarations<Name> : options.commands;
   }
 
   /** A copy of the declarations. They can be replaced while the server runs; the queue keeps what it has accepted. */
-  get commands(): Declarations<Name> { return JSON.parse(this.#declarations.latest(1)[0]?.text as string); }
+  get commands(): Declarations<Name> { return JSON.parse(this.#journals.declarations.latest(1)[0]?.text as string); }
   set commands(commands: Declarations<Name>) {
-    this.#declarations.append(0, Date.now(), checkCommands(commands));
+    this.#journals.declarations.append(0, Date.now(), checkCommands(commands));
     this.#wakeThread();
   }
 
@@ -1541,13 +1544,10 @@ export class WebApiServer<Name extends string = never> {
     this.#publish();
     if (this.#options.autoReport !== false) this.#complete({});
     const next = this.#poll();
-    const offered = next === null ? null : next.journal.numberOf(next.index);
-    if (offered !== this.#offered) [this.#offered, this.#offeredAt] = [offered, performance.now()];
+    if (next === null) this.#seen = sequence; // first, because describe() may call post()
     // A host that finds a command is sampled once it has taken that, or left it waiting for a quarter of a second.
-    const mayAcknowledge = offered === null || performance.now() - this.#offeredAt > 250;
-    if (offered === null) this.#seen = sequence; // first, because describe() may call post()
-    if (mayAcknowledge) this.#acknowledge(sequence);
-    return offered !== null;
+    if (next === null || performance.now() - next.since > 250) this.#acknowledge(sequence);
+    return next !== null;
   }
 
   /** Returns whether one of these commands waits to be delivered: by default, any but own commands. Never waits. */
@@ -1572,7 +1572,7 @@ export class WebApiServer<Name extends string = never> {
     this.#wakeThread();
     const { command } = this.request as CommandRequest<Name>;
     const responded = Atomics.load(this.#memory, CELL.RESPONDED);
-    const isResponding = journal === this.#commands && ((responded - journal.tail()) | 0) < 0;
+    const isResponding = journal === this.#journals.commands && ((responded - journal.tail()) | 0) < 0;
     if (command === 'shutdown' && isResponding) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
     return command;
   }
@@ -1653,7 +1653,7 @@ export class WebApiServer<Name extends string = never> {
     const isSignal = signal === undefined || 'addEventListener' in Object(signal);
     if (!isSignal) throw new TypeError(`signal must be an AbortSignal, got ${inspect(signal)}`);
     if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
-    const questions = this.#questions;
+    const { questions } = this.#journals;
     while (!questions.isComplete(questions.head())) questions.skip();
     for (const settle of this.#asked) settle(); // then, because the question in this slot may just have ended
     if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
@@ -1707,9 +1707,9 @@ export class WebApiServer<Name extends string = never> {
     if (code === -1) throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
     checkOptions('post', options, ['by', 'reason']);
     const { by, reason } = checkCause({ by: options.by ?? 'itself', reason: options.reason });
-    if (this.#posted.waiting() >= this.#data.maxQueueSize) return false;
+    if (this.#journals.posted.waiting() >= this.#data.maxQueueSize) return false;
     const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
-    this.#posted.append(code, Date.now(), [by, reason].join('\n'), number);
+    this.#journals.posted.append(code, Date.now(), [by, reason].join('\n'), number);
     this.#seen = (this.#seen - 1) | 0; // so that the next poll looks for commands
     this.#wakeThread();
     this.#onCommand();
@@ -1742,8 +1742,9 @@ export class WebApiServer<Name extends string = never> {
     } catch (failure) { // a command whose value cannot be sent is done nevertheless
       journal.complete(index, isDone ? 'valueOmitted' : 'error', tidy(describeError(failure)) || 'Error');
     }
-    while (command === 'shutdown' && isDone && this.#own.waiting() > 0) {
-      this.#own.complete(this.#own.take(), 'error', 'the program has shut down');
+    const { own } = this.#journals;
+    while (command === 'shutdown' && isDone && own.waiting() > 0) {
+      own.complete(own.take(), 'error', 'the program has shut down');
     }
     this.#seen = (this.#seen - 1) | 0; // the next look may settle what this one kept from being settled
     this.#events.emit('command');
@@ -1752,7 +1753,7 @@ export class WebApiServer<Name extends string = never> {
 
   /** Yields the commands that wait, in the order in which they are taken: see the class. */
   *#waiting(): Generator<Place> {
-    const [commands, own, posted] = [this.#commands, this.#own, this.#posted];
+    const { commands, own, posted } = this.#journals;
     for (let index = posted.tail(); index !== posted.head(); index = (index + 1) | 0) yield { journal: posted, index };
     let [index, end, ownIndex, ownEnd] = [commands.tail(), 0, own.tail(), 0];
     do [end, ownEnd] = [commands.head(), own.head()]; while (end !== commands.head()); // both of one moment
@@ -1775,7 +1776,8 @@ export class WebApiServer<Name extends string = never> {
   #isDue({ journal, index }: Place): boolean {
     if (journal === this.#announced?.journal && index === this.#announced?.index) return true;
     const running = this.#running === null ? null : this.request;
-    if (journal.expiredAfter(index) > 0 || (journal === this.#own && running?.command === 'shutdown')) return false;
+    if (journal.expiredAfter(index) > 0) return false;
+    if (journal === this.#journals.own && running?.command === 'shutdown') return false;
     const { name, by = SOMEBODY } = COMMANDS[journal.codeOf(index)] === 'resume' ? journal.read(index) : {};
     const added = running?.command === 'pause' ? [{ by: running.by ?? SOMEBODY }] : [];
     const holders = running?.command === 'resume' ? [] : [...this.#published.holds, ...added];
@@ -1808,9 +1810,13 @@ export class WebApiServer<Name extends string = never> {
   }
 
   /** Looks anew. What this returns does not expire before the next poll or take. */
-  #poll(): Place | null {
+  #poll(): Found | null {
+    const before = this.#announced;
     this.#announced = null;
-    return (this.#announced = this.#look());
+    const next = this.#look();
+    if (next === null) return null;
+    const isSame = next.journal === before?.journal && next.index === before.index;
+    return (this.#announced = { ...next, since: isSame ? before.since : performance.now() });
   }
 
   /** Finds the first of these commands that waits to be delivered. */
@@ -1843,7 +1849,8 @@ export class WebApiServer<Name extends string = never> {
   }
 
   #checkOpen(isBlocking: boolean = false): void {
-    if (this.#state === 'idle' && this.#posted.head() === 0) throw new EmptyError('The server was not started');
+    const isIdle = this.#state === 'idle' && this.#journals.posted.head() === 0;
+    if (isIdle) throw new EmptyError('The server was not started');
     const isClosed = this.#state === 'closed' && (isBlocking || this.#worker === null); // else it may still be closing
     if (isClosed) throw new EmptyError('The server is closed');
   }
@@ -1873,7 +1880,7 @@ export class WebApiServer<Name extends string = never> {
     const origin: Hold = (status === PAUSED && held[0]) || cause;
     this.#published = { ...origin, code, holds: held };
     const text = [origin.by, origin.reason, JSON.stringify(held)].join('\n');
-    this.#statuses.append(code, Date.parse(origin.since), text);
+    this.#journals.statuses.append(code, Date.parse(origin.since), text);
     this.#wakeThread();
   }
 
@@ -1912,7 +1919,7 @@ export class WebApiServer<Name extends string = never> {
     if (Atomics.load(this.#memory, CELL.ACKNOWLEDGED) === sequence) return;
     if (Atomics.load(this.#memory, CELL.DETAIL) === 1) {
       const detail = this.#sample('describe', 'null', () => encode(this.#options.describe?.() ?? null));
-      this.#details.append(0, Date.now(), detail);
+      this.#journals.details.append(0, Date.now(), detail);
       Atomics.store(this.#memory, CELL.DETAIL, 0);
     }
     Atomics.store(this.#memory, CELL.ACKNOWLEDGED, sequence);
@@ -2213,18 +2220,14 @@ export class WebApiClient {
   close(): void { for (const cancel of this.#cancels) cancel(); }
 
   async #exchange(endpoint: string, options: RequestOptions, json: string, signal: AbortSignal, onSent: () => void) {
-    const { wait, by, reason, expires, mine, id, tag } = options;
+    const { wait, by = '', reason = '', expires = '', mine, id = '', tag } = options;
     signal.throwIfAborted();
     const { socketPath, createConnection } = this.#target;
     if (socketPath !== undefined && createConnection === undefined) checkTrusted(socketPath); // keeps the token safe
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
     const method = endpoint === 'status' || endpoint === 'info' ? 'GET' : 'POST';
-    const query = new URLSearchParams();
-    if (id) query.set('id', id);
-    if (by) query.set('by', tidy(by));
-    if (reason) query.set('reason', tidy(reason));
-    if (expires !== undefined) query.set('expires', String(expires));
-    if (mine === true) query.set('mine', 'true');
+    const fields = { id, by: tidy(by), reason: tidy(reason), expires: `${expires}`, mine: mine === true ? 'true' : '' };
+    const query = new URLSearchParams(Object.entries(fields).filter(([, text]) => text !== ''));
     const path = `/api/${endpoint}${query.size > 0 ? `?${query}` : ''}`;
     const headers: Record<string, string> = { ...this.#headers };
     if (wait !== undefined) headers['Prefer'] = `wait=${wait}`;
@@ -2305,8 +2308,9 @@ export interface Control extends Pick<WebApiServer, 'hasCommands' | 'holds' | 's
 }
 
 /** Configuration of `launch()`: its own options, and those of the server. */
-export interface LaunchConfig extends
-  Pick<WebApiServerOptions, 'name' | 'socketPath' | 'token' | 'allowedHosts' | 'maxQueueSize' | 'maxConnections' | 'log'> {
+export interface LaunchConfig extends Pick<WebApiServerOptions,
+  'name' | 'socketPath' | 'token' | 'allowedHosts' | 'maxQueueSize' | 'maxConnections' | 'log'
+> {
   /** Host and port, or null for no web API. Default: `['localhost', 8391]`, or none of them with a `socketPath`. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
   /** Pauses before the first step, as saved: see `WebApiServerOptions.cause`. An empty list is false, the default. */
