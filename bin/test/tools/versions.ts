@@ -21,8 +21,8 @@ interface Past {
 export function findPast(): Past[] | null {
   const past: Past[] = [];
   try {
-    const bumps = git('log', '--format=%P', '-G"version":', '--', 'package.json'); // each follows a last commit
-    for (const commit of ['HEAD', ...bumps.split('\n')]) {
+    const lastCommits = git('log', '--format=%P', '-G"version":', '--', 'package.json').match(/\S+/g) ?? [];
+    for (const commit of ['HEAD', ...lastCommits]) {
       const { version } = JSON.parse(git('show', `${commit}:./package.json`));
       const known = [VERSION, ...past.map((one) => one.version)].map(minorOf);
       if (!known.includes(minorOf(version))) past.push({ version, commit });
