@@ -76,7 +76,9 @@ const RECORDER = `
     return request(options);
   };`;
 
-describe('Old and new together', { ...LIMIT, concurrency: 2, skip: lacks('Unix', 'history') }, () => {
+const SUITE = { timeout: 3 * LIMIT.timeout, concurrency: 2, skip: lacks('Unix', 'history') };
+
+describe('Old and new together', SUITE, () => {
   const parent = makeFolder({ after });
   const past = findPast() ?? [];
   before(() => Promise.all(past.map((one) => build(one, parent))));
@@ -85,7 +87,7 @@ describe('Old and new together', { ...LIMIT, concurrency: 2, skip: lacks('Unix',
     const old = { version, folder: join(parent, version) };
     const present = { version: VERSION, folder: resolve('.') };
     for (const [tools, programs] of [[old, present], [present, old]] as const) {
-      describe(`tools of ${tools.version} and programs of ${programs.version}`, { concurrency: 2 }, () => {
+      describe(`tools of ${tools.version} and programs of ${programs.version}`, { ...LIMIT, concurrency: 2 }, () => {
         testPair(tools, programs, version.localeCompare('0.19', 'en', { numeric: true }) >= 0);
       });
     }
@@ -227,8 +229,7 @@ function testPair(tools: Version, programs: Version, haveVia: boolean): void {
     const dial = `exec ${quote(process.execPath)} ${quote(`${toolOf(programs, 'client')}.js`)} dial`;
     const vias = [`a=env XDG_RUNTIME_DIR=${folder}`, viaShell('b', `XDG_RUNTIME_DIR=${folder} ${dial}`)];
     await control(vias.flatMap((one) => ['--via', one]), [
-      [['pause', 'a/train', '--wait', '--by', 'ana'], `a/train-${pid}  paused`],
-      [['run', 'set', 'rate=0.5', 'b/train', '--wait'], `b/train-${pid}  {"rate":0.5}`],
+      [['pause', 'b/train', '--wait', '--by', 'ana'], `b/train-${pid}  paused`],
       [['list'], /paused .* a\/unix:.*\n.*paused .* b\/unix:/],
     ]);
   });
