@@ -95,7 +95,7 @@ describe('Old and new together', SUITE, () => {
 });
 
 function testPair(tools: Version, programs: Version, haveVia: boolean): void {
-  it('control-client', async (t) => {
+  it('control-client controls a program, watches it and reads its log', async (t) => {
     const { env, folder, control, startTrain, startLoop } = open(t, tools, programs);
     const [{ port, pid, ended }] = await Promise.all([startTrain(), startLoop(tools)]); // sockets of both in one folder
     const at = ['--port', `${port}`];
@@ -140,7 +140,7 @@ function testPair(tools: Version, programs: Version, haveVia: boolean): void {
     knows(programs, env.REQUESTS);
   });
 
-  it('WebApiClient, control-console, control-board and control-mcp', async (t) => {
+  it('WebApiClient, control-console, control-board and control-mcp control a program', async (t) => {
     const { env, startTrain, startLoop } = open(t, tools, programs);
     const [{ port }] = await Promise.all([startTrain(), startLoop(programs)]);
 
@@ -190,7 +190,7 @@ function testPair(tools: Version, programs: Version, haveVia: boolean): void {
     knows(programs, env.REQUESTS);
   });
 
-  it('control-run, with control.py and control-run ask', { skip: lacks('python3') }, async (t) => {
+  it('control-run takes control.py, control-run ask, a state and a log', { skip: lacks('python3') }, async (t) => {
     const { env, folder, control } = open(t, tools, programs);
     const { stdout: module } = await runProgram(t, toolOf(tools, 'run'), ['--python']);
     writeFileSync(join(folder, 'control.py'), module);
@@ -223,7 +223,7 @@ function testPair(tools: Version, programs: Version, haveVia: boolean): void {
   });
 
   if (!haveVia) return;
-  it('--via, with the far end of either version', async (t) => {
+  it('--via reaches a program through the far end of either version', async (t) => {
     const { folder, control, startTrain } = open(t, tools, programs);
     const { pid } = await startTrain();
     const dial = `exec ${quote(process.execPath)} ${quote(`${toolOf(programs, 'client')}.js`)} dial`;
