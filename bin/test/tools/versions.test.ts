@@ -2,7 +2,7 @@
 // control-run, and the other way round. They must agree on what the pages promise; messages may differ.
 
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
@@ -11,7 +11,6 @@ import { VERSION } from '../../../control.ts';
 import { LIMIT, makeFolder, preload, runProgram, start, startProgram, until } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 import { startBoard, untilSystem } from './board/helpers.ts';
-import { openSession } from './client/systems.ts';
 import { startMcp } from './mcp/helpers.ts';
 import { DEFAULT_WAY, PYTHON, startRun } from './run/helpers.ts';
 import { quote, viaShell } from './via/helpers.ts';
@@ -76,15 +75,17 @@ const RECORDER = `
     return request(options);
   };`;
 
+/** Removed after the last test: what a test has started writes there until its end. */
+const FOLDER = makeFolder({ after });
+
 const SUITE = { timeout: 3 * LIMIT.timeout, concurrency: 2, skip: lacks('Unix', 'history') };
 
 describe('Old and new together', SUITE, () => {
-  const parent = makeFolder({ after });
   const past = findPast() ?? [];
-  before(() => Promise.all(past.map((one) => build(one, parent))));
+  before(() => Promise.all(past.map((one) => build(one, FOLDER))));
 
   for (const { version } of past) {
-    const old = { version, folder: join(parent, version) };
+    const old = { version, folder: join(FOLDER, version) };
     const present = { version: VERSION, folder: resolve('.') };
     for (const [tools, programs] of [[old, present], [present, old]] as const) {
       describe(`tools of ${tools.version} and programs of ${programs.version}`, { ...LIMIT, concurrency: 2 }, () => {
@@ -152,8 +153,9 @@ function testPair(tools: Version, programs: Version, haveVia: boolean): void {
       return body;
     };
     assert.equal((await send('pause', { by: 'ana', reason: 'lunch', expires: 60 })).state, 'done');
-    const { tag } = await client.request('info') as { tag?: string };
-    assert.ok(tag !== undefined && (await client.request('info', { tag, wait: 1 })).ok);
+    const { value, tag } = await client.request('status') as { value: string; tag?: string };
+    const unchanged = await client.request('status', { tag, wait: 1 }) as { value: string };
+    assert.deepEqual([value, unchanged.value], ['paused', '']);
     assert.deepEqual((await send('resume', { by: 'ana', mine: true })).value, { released: true });
     await client.waitFor(SystemStatus.ACTIVE);
     const cleaned = send('clean');
@@ -250,7 +252,8 @@ type Row = [args: string[], stdout: string | RegExp, code?: number];
 
 /** A folder for the programs and the tools of a test. With `env`, tools write their requests to a file. */
 function open(t: TestContext, tools: Version, programs: Version) {
-  const { env: { XDG_RUNTIME_DIR: folder } } = openSession(t);
+  const folder = mkdtempSync(join(FOLDER, 'session-'));
+  mkdirSync(join(folder, 'control'), { mode: 0o700 });
   const session = { XDG_RUNTIME_DIR: folder, XDG_STATE_HOME: join(folder, 'state') };
   const env = { ...session, ...preload(RECORDER), REQUESTS: join(folder, 'requests') };
   const startNode = (version: Version, source: string): Running => {
