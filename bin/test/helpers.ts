@@ -80,14 +80,14 @@ export function platformIs(platform: NodeJS.Platform): string {
   return `Object.defineProperty(process, 'platform', { value: '${platform}' });`;
 }
 
-/** Starts one of the built tools. */
+/** Starts one of the built tools, or that of another build by its path without `.js`. */
 export function startProgram(
   t: TestContext,
   name: string,
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
 ): Running {
-  return start(t, process.execPath, [`dist/bin/${name}.js`, ...args], env);
+  return start(t, process.execPath, [resolve('dist/bin', `${name}.js`), ...args], env);
 }
 
 /** Runs one of the built tools until it ends. */

@@ -5,6 +5,7 @@ import { spawnSync } from 'node:child_process';
 import { accessSync, constants, existsSync, readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import { delimiter, join } from 'node:path';
+import { findPast } from './tools/versions.ts';
 
 /** Debian's Python, which has Debian's modules. */
 export const PYTHON = '/usr/bin/python3';
@@ -29,7 +30,7 @@ export const NOBODY: CommandLine = ['setpriv', '--reuid=65534', '--regid=65534',
 
 type Command = keyof typeof PACKAGES;
 type Other =
-  | 'IPv6' | 'Linux' | 'Unix' | 'bashCompletion' | 'cgroup' | 'namespace' | 'nobody' | 'root' | 'script'
+  | 'IPv6' | 'Linux' | 'Unix' | 'bashCompletion' | 'cgroup' | 'history' | 'namespace' | 'nobody' | 'root' | 'script'
   | 'typeStripping' | 'yaml';
 export type Need = Command | Other;
 
@@ -40,6 +41,7 @@ const OTHERS: Record<Other, [isThere: () => boolean, remedy: string]> = {
   Unix: [() => process.platform !== 'win32', 'use Linux or macOS'],
   bashCompletion: [() => existsSync(BASH_COMPLETION), 'apt-get install bash-completion'],
   cgroup: [() => ownCgroup() !== null, 'run as root with a writable cgroup (version 2)'],
+  history: [() => findPast() !== null, 'use a full clone of the git repository'],
   namespace: [() => runs(...NAMESPACE, 'true'), 'run as root with unshare of util-linux'],
   nobody: [
     () => runs(...NOBODY, process.execPath, '--version'),

@@ -55,9 +55,10 @@ export async function startBoard(
   targets: readonly string[],
   options: readonly string[] = [],
   env: NodeJS.ProcessEnv = {},
+  program: string = 'board',
 ): Promise<StartedBoard> {
   const listen = options.some((option) => option.startsWith('--listen')) ? [] : ['--listen', 'localhost:0'];
-  const running = startProgram(t, 'board', [...listen, ...options, ...targets], env);
+  const running = startProgram(t, program, [...listen, ...options, ...targets], env);
   await running.shows(/\/#.*\(open it; .*\)\n/);
   const [, , url = '', port, key = ''] = BANNER.exec(running.output()) ?? [];
   const request = (method: string): StartedBoard['post'] => async (path, headers = {}, body) => {

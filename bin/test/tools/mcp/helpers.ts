@@ -73,9 +73,14 @@ export function metaOf(version: string = MODERN, clientName: string = 'test'): R
  *
  * @param env May have another `XDG_RUNTIME_DIR`, from `openSession()`.
  */
-export function startMcp(t: TestContext, args: readonly string[] = [], env: NodeJS.ProcessEnv = {}): Mcp {
+export function startMcp(
+  t: TestContext,
+  args: readonly string[] = [],
+  env: NodeJS.ProcessEnv = {},
+  program: string = 'mcp',
+): Mcp {
   t.after(() => child.exitCode ?? child.signalCode ?? mcp.end());
-  const running = startProgram(t, 'mcp', args, { XDG_RUNTIME_DIR: makeFolder(t), ...env });
+  const running = startProgram(t, program, args, { XDG_RUNTIME_DIR: makeFolder(t), ...env });
   const { child } = running;
   const messages: Message[] = [];
   const arrivals = new EventEmitter().setMaxListeners(0);
