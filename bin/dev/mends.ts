@@ -5,6 +5,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { PAGE, readRows, revert, rowOf } from './mends/record.ts';
 import { MENDS } from './mends/table.ts';
 import { tryRead } from '../run/processes.ts';
@@ -27,7 +28,8 @@ Exit codes: 0 all tests fail as expected, 1 a test passes nevertheless, or a men
 const OPTIONS = { check: { type: 'boolean', help: '' } } as const;
 const LEFT_OUT = ['.git', '.dev', '.test', 'dist', 'node_modules', 'states'];
 const MARK = 'CONTROL_MENDS'; // a variable, whose value is the path of the copy
-const LIMIT_MS = 60_000; // a test that hangs has failed
+const START_MS = 30_000; // for a test to start; then it may take three times as long as before, or else it hangs
+const CLOSE_MS = 1000; // for output that a process without the mark keeps open
 const ALL_LIMIT_MS = 600_000; // for all tests of the unmodified copy
 
 /** A mend and its row. */
@@ -59,20 +61,20 @@ async function main(): Promise<number> {
     console.log(`${applicable.length} of ${cases.length} mends can be undone`);
     return isComplete ? EXIT.DONE : EXIT.REFUSED;
   }
-  const folder = copy();
-  try {
-    const red = await tryAll(applicable, folder);
-    console.log(`${red} of ${cases.length} tests fail as expected`);
-    return red === cases.length ? EXIT.DONE : EXIT.REFUSED;
-  } finally {
-    rmSync(folder, { recursive: true });
-  }
+  const red = await tryAll(applicable, copy());
+  console.log(`${red} of ${cases.length} tests fail as expected`);
+  return red === cases.length ? EXIT.DONE : EXIT.REFUSED;
 }
 
 /** Below .dev/, because other users, as whom tests run programs, can reach this folder. */
 function copy(): string {
   mkdirSync('.dev', { recursive: true });
   const folder = mkdtempSync(resolve('.dev/mends-'));
+  process.on('exit', () => {
+    killAll(folder);
+    rmSync(folder, { recursive: true });
+  });
+  for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, () => process.exit(EXIT.REFUSED));
   for (const name of readdirSync('.').filter((one) => !LEFT_OUT.includes(one))) {
     cpSync(name, `${folder}/${name}`, { recursive: true });
   }
@@ -89,20 +91,22 @@ async function tryAll(cases: readonly Case[], folder: string): Promise<number> {
   let red = 0;
   for (const one of cases) {
     const { row, edits } = one;
-    if (!isIn(output, '✔', row)) {
-      print(one, `${isIn(output, '✖', row) ? 'FAILS' : 'DOES NOT RUN'} in the unmodified sources`);
+    const duration = durationIn(output, '✔', row);
+    if (duration === null) {
+      print(one, `${durationIn(output, '✖', row) === null ? 'DOES NOT RUN' : 'FAILS'} in the unmodified sources`);
       continue;
     }
     console.error(`undoing: ${row.bug}`);
     for (const [path, text] of revert(one)) writeFileSync(`${folder}/${path}`, text);
     const start = performance.now();
-    const fault = await build(folder);
-    const { output: text, isLate } = fault === '' ? await test([row], folder, LIMIT_MS) : { output: fault };
-    const isRed = isLate === true || isIn(text, '✖', row);
+    const errors = await build(folder);
+    const result = errors === '' ? await test([row], folder, START_MS + 3 * duration) : { output: errors };
+    const isRed = result.isLate === true || durationIn(result.output, '✖', row) !== null;
     if (isRed) red += 1;
-    else console.error(text);
-    const verdict = isRed ? 'red as expected' : fault === '' ? 'STILL GREEN' : 'DOES NOT BUILD';
-    print(one, `${verdict} (${isLate === true ? 'hangs' : `${((performance.now() - start) / 1000).toFixed()} s`})`);
+    else console.error(result.output);
+    const verdict = isRed ? 'red as expected' : errors === '' ? 'STILL GREEN' : 'DOES NOT BUILD';
+    const seconds = ((performance.now() - start) / 1000).toFixed();
+    print(one, `${verdict} (${result.isLate === true ? 'hangs' : `${seconds} s`})`);
     for (const [path] of edits) cpSync(path, `${folder}/${path}`);
   }
   return red;
@@ -123,9 +127,11 @@ function test(rows: readonly Row[], folder: string, limitMs: number): Promise<Re
   return execute(['bin/test/run.mjs', ...paths, ...patterns], folder, limitMs);
 }
 
-/** Whether the output of the tests has this verdict on the test of a row. */
-function isIn(output: string, verdict: '✔' | '✖', { test: { title } }: Row): boolean {
-  return output.split('\n').some((line) => line.trim().startsWith(`${verdict} ${title} (`));
+/** Returns how long a test took, in milliseconds; null if the output has no such verdict on it. */
+function durationIn(output: string, verdict: '✔' | '✖', { test: { title } }: Row): number | null {
+  const start = `${verdict} ${title} (`;
+  const line = output.split('\n').map((one) => one.trim()).find((one) => one.startsWith(start));
+  return line === undefined ? null : parseFloat(line.slice(start.length));
 }
 
 /** Runs Node in the copy, and ends what it leaves running, as some bugs do. */
@@ -136,21 +142,23 @@ async function execute(args: readonly string[], folder: string, limitMs: number)
   for (const stream of [child.stdout, child.stderr]) {
     stream.setEncoding('utf8').on('data', (text: string) => (result.output += text));
   }
+  const closed = once(child, 'close');
   const timer = setTimeout(() => {
     result.isLate = true;
-    killAll(child.pid as number, folder);
+    killAll(folder, child.pid);
   }, limitMs);
   await once(child, 'exit');
   clearTimeout(timer);
-  killAll(child.pid as number, folder);
+  killAll(folder, child.pid);
+  await Promise.race([closed, sleep(CLOSE_MS)]);
   return result;
 }
 
 /** Kills a process group, and on Linux also the processes that have inherited the mark. */
-function killAll(group: number, folder: string): void {
+function killAll(folder: string, group?: number): void {
   const pids = process.platform === 'linux' ? readdirSync('/proc').filter((name) => /^\d/.test(name)).map(Number) : [];
   const marked = pids.filter((pid) => tryRead(`/proc/${pid}/environ`).split('\0').includes(`${MARK}=${folder}`));
-  for (const pid of [-group, ...marked]) {
+  for (const pid of group === undefined ? marked : [-group, ...marked]) {
     try {
       process.kill(pid, 'SIGKILL');
     } catch {} // it has ended

@@ -30,8 +30,11 @@ export const MENDS: readonly Mend[] = [
     edits: [['control.ts', "while (command === 'shutdown' && isDone &&", "while (false &&"]],
   },
   {
-    bug: 'A second `pause` replaced',
-    edits: [['control.ts', 'return [...holds, { by, reason, since }];', 'return [{ by, reason, since }];']],
+    bug: 'A second `pause` put',
+    edits: [[
+      'control.ts', 'if (holds.length < 15)',
+      'if (holds.length > 0) return holds.map((one) => ({ ...one, reason }));\n  if (holds.length < 15)',
+    ]],
   },
   {
     bug: 'A `pause` whose sender had given up',
