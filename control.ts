@@ -51,7 +51,9 @@ const SOMEBODY = 'somebody'; // holds the pause of a sender without a name
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
 const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxQueueSize', 'maxConnections', 'log'];
-const SERVER_OPTIONS = ['systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', ...SHARED_OPTIONS];
+const SERVER_OPTIONS = [
+  'systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', ...SHARED_OPTIONS,
+];
 const LAUNCH_OPTIONS = ['webApiAddress', 'startPaused', ...SHARED_OPTIONS];
 const interruptions: WeakSet<object> = new WeakSet(); // the errors by which commands interrupt steps
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
@@ -158,8 +160,7 @@ export interface CommandOutcome {
 // power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
 // HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
 //
-// There are seven journals: a lane of the four commands, a lane of own commands, what the host posts, its statuses, its
-// questions, its details and its declarations. The thread appends to the lanes, and the host to the others.
+// There are seven journals: see `journals` below. The thread appends to the two lanes, and the host to the others.
 //
 // - One counter, ACCEPTED, numbers the commands of all journals: #waiting() orders them by it. A number that a dying
 //   thread did not use is a gap.
@@ -188,7 +189,6 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     tail(): number { return Atomics.load(words, tailAt); },
     waiting(): number { return (Atomics.load(words, headAt) - Atomics.load(words, tailAt)) | 0; },
     ends(): number { return Atomics.load(words, endsAt); },
-    changes(): number { return journal.head() + journal.tail() + journal.ends(); },
     /** Returns whether a record is still there, or is the next one. */
     has(index: number): boolean { return ((journal.head() - index) | 0) < slots; },
     codeOf(index: number): number { return words[journal.find(index) + codeAt] as number; },
@@ -312,7 +312,7 @@ type Journal = ReturnType<typeof openJournal>;
 type JournalRecord = ReturnType<Journal['read']>;
 type Question = JournalRecord & { ask: AskInfo };
 type JournalMemory = ReturnType<typeof allocateJournal>;
-type Journals = [Journal, Journal, Journal, Journal, Journal, Journal, Journal]; // in the above order
+type Journals = Record<keyof ThreadData['journals'], Journal>;
 
 /** Allocates a journal. With 16 slots more than the queue needs, the latest 16 taken stay readable. */
 function allocateJournal(leastSlots: number, idPrefix: string = '', textBytes: number = 8192) {
@@ -320,6 +320,11 @@ function allocateJournal(leastSlots: number, idPrefix: string = '', textBytes: n
   const resultBytes = 4096; // like textBytes, the room of each record, behind all records: unused ones cost no memory
   const memory = new SharedArrayBuffer(4 * 32 + slots * (4 * 16 + textBytes + resultBytes));
   return { memory, slots, textBytes, resultBytes, idPrefix };
+}
+
+function openJournals(memories: ThreadData['journals'], skew: number): Journals {
+  const journals = Object.entries(memories).map(([name, memory]) => [name, openJournal(memory, skew)]);
+  return Object.fromEntries(journals) as Journals;
 }
 
 // ───── Shared memory ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -353,11 +358,12 @@ const CELL = {
   NEWS: 19,
 } as const;
 
-// The server thread runs thirteen functions, which are sent to it as source text. It cannot load this file: in a
-// bundle, that contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none,
-// and a `data:` URL gains nothing). Hence three rules for these functions:
+// The server thread runs THREAD_FUNCTIONS, which are sent to it as source text. It cannot load this file: in a bundle,
+// that contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none, and a
+// `data:` URL gains nothing). Hence three rules for these functions:
 //
-// - They use nothing but their arguments and globals, and contain no coverage counters: hence the `istanbul` comment.
+// - They use nothing but each other, which bundlers rename alike, their arguments and globals, and contain no coverage
+//   counters: hence the `istanbul` comment.
 // - Methods of object literals take the place of named functions and classes, which bundlers wrap in helpers that the
 //   thread lacks. Shims for these helpers do not survive minification.
 // - They avoid what older targets compile to helpers, too: async functions, object spread, class fields.
@@ -377,10 +383,7 @@ function readClockOffset(): number {
 }
 
 /** The server thread's access to shared memory. */
-function linkToHost(
-  data: ThreadData, report: Report, open: typeof openJournal, readOffset: typeof readClockOffset,
-  create: typeof createLog,
-) {
+function linkToHost(data: ThreadData, report: Report) {
   const { memory, cells, commandNames, statusNames, maxQueueSize, idPrefix, hasDetail } = data;
   const { waitAsync } = Atomics as any; // ES2024; many programs compile with an older `lib`
   const sampleMs = 9; // how long the host has to sample its status; timers are up to 1 ms early or late
@@ -388,9 +391,9 @@ function linkToHost(
   const freshMs = 1; // a sample this young is reused
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
-  const skew = readOffset() - data.clockOffset; // right unless the clock was set while this thread started
-  const journals = data.journals.map((journal) => open(journal, skew)) as Journals;
-  const [commands, own, , statuses, questions, details, declarations] = journals;
+  const skew = readClockOffset() - data.clockOffset; // right unless the clock was set while this thread started
+  const journals = openJournals(data.journals, skew);
+  const { commands, own, posted, statuses, questions, details, declarations } = journals;
   const clockStart = performance.now() - 250 * Atomics.load(memory, cells.CLOCK); // continues that of a dead thread
   let waiting: Connection[] = [];
   let isWatching = false; // the next change of NEWS leads to settle()
@@ -399,6 +402,7 @@ function linkToHost(
   let requestedAt = -Infinity;
   let detailRequestedAt = -Infinity;
   const link = {
+    report,
     log: null as ReturnType<typeof createLog> | null,
     accepts(): Declarations<string> { return JSON.parse(declarations.latest(1)[0]?.text as string); },
     /** Appends a command, unless its lane is full, and notes where. release() follows. */
@@ -519,14 +523,16 @@ function linkToHost(
     age(): number { return (link.advanceClock() - Atomics.load(memory, cells.SAMPLED)) | 0; },
     /** To be read before info(): the host counts a change after it, so the tag may be older, but never newer. */
     infoTag(): string {
-      const changes = journals.slice(0, 5).reduce((sum, journal) => sum + journal.changes(), 0);
-      return `"${idPrefix}-${(changes + declarations.head()) >>> 0}${link.log?.error === undefined ? '' : '-lost'}"`;
+      const changes = [commands, own, posted, statuses, questions].reduce((sum, journal) => {
+        return sum + journal.head() + journal.tail() + journal.ends();
+      }, declarations.head()) >>> 0;
+      return `"${idPrefix}-${changes}${link.log?.error === undefined ? '' : '-lost'}"`;
     },
 
     info(): object {
       const [status] = statuses.latest(1) as [JournalRecord];
       const asked = link.questions();
-      const records: (JournalRecord | Question)[] = journals.slice(0, 3).flatMap((journal) => {
+      const records: (JournalRecord | Question)[] = [commands, own, posted].flatMap((journal) => {
         return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from what runs on
       }).sort((one, other) => (one.number - other.number) | 0);
       const ended = asked.filter((one) => one.isComplete).sort((one, other) => one.ended - other.ended);
@@ -557,7 +563,7 @@ function linkToHost(
       };
     },
   };
-  if (data.log !== undefined) link.log = create(data, journals, () => readOffset() - skew, link, report);
+  if (data.log !== undefined) link.log = createLog(data, journals, skew, link);
   return link;
 }
 
@@ -569,8 +575,8 @@ function linkToHost(
 
 function createLog(
   { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames }: ThreadData,
-  [commands, own, posted, statuses, questions]: Journals, readOffset: () => number,
-  link: { questions(isForLog: boolean): Question[]; commandInfo(record: JournalRecord): CommandInfo }, report: Report,
+  { commands, own, posted, statuses, questions }: Journals, skew: number,
+  link: { report: Report; questions(isForLog: boolean): Question[]; commandInfo(record: JournalRecord): CommandInfo },
 ) {
   const fs = process.getBuiltinModule('node:fs');
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
@@ -618,7 +624,7 @@ function createLog(
       const command = lane?.read(lane.head());
       if (command !== undefined) news.push([command.started, log.fieldsOf('command', command)]);
       news.sort(([one], [other]) => one - other);
-      const clock = readOffset(); // one for the batch: it varies
+      const clock = readClockOffset() - skew; // one for the batch: it varies
       const [[time] = [Date.now() - clock]] = news;
       if (event !== undefined) news.unshift([time, event]);
       if (lost > 0) news.unshift([time, { event: 'lost', lines: lost, error: log.error ?? 'not written in time' }]);
@@ -628,7 +634,7 @@ function createLog(
       });
       const before = log.error;
       let written = log.append(Buffer.from(lines.join('')));
-      if (before === undefined && log.error !== undefined) report(`Cannot log: ${log.error}`);
+      if (before === undefined && log.error !== undefined) link.report(`Cannot log: ${log.error}`);
       const left = lines.filter((line) => (written -= Buffer.byteLength(line)) < 0).length;
       Atomics.store(memory, cells.LOST, left === lines.length && lost > 0 ? lost + left - 1 : left);
       sources.forEach(([, , end], source) => Atomics.store(memory, cells.LOGGED + source, end));
@@ -661,34 +667,38 @@ function createLog(
       return written;
     },
 
-    /** Renames the file, under a lock: other processes may find the same file too large, and would rename the next. */
-    rotate({ ino, size }: Stats): void {
-      const lock = `${path}.${ino}.lock`;
-      if (size > 2 * maxSize) fs.rmSync(lock, { recursive: true, force: true }); // its process was killed
-      try {
-        fs.mkdirSync(lock);
-      } catch (error) {
-        if ((error as NodeJS.ErrnoException).code === 'EEXIST') return; // another process has it
-        throw error;
-      }
-      try {
+    /** Renames the file: another process may find it too large, too, and would rename the next one. */
+    rotate({ ino }: Stats): void {
+      underLock(path, ino, () => {
         if (fs.statSync(path, { throwIfNoEntry: false })?.ino === ino) fs.renameSync(path, `${path}.1`);
-      } finally {
-        fs.rmdirSync(lock);
-      }
+      });
     },
   };
   return log;
 }
 
+/** Calls back under a lock for a file, which all processes know by its inode; or not, if another one has the lock. */
+function underLock(path: string, ino: number, act: () => void): void {
+  const { mkdirSync, rmSync, statSync } = process.getBuiltinModule('node:fs');
+  const lock = `${path}.${ino}.lock`;
+  try {
+    mkdirSync(lock);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    const { mtimeMs } = statSync(lock, { throwIfNoEntry: false }) ?? { mtimeMs: Date.now() };
+    if (Date.now() - mtimeMs > 1000) rmSync(lock, { recursive: true, force: true }); // its process was killed
+    return;
+  }
+  try { act(); } finally { rmSync(lock, { recursive: true, force: true }); } // it is gone if that took longer than 1 s
+}
+
 type Link = ReturnType<typeof linkToHost>;
-type Policy = ReturnType<typeof createPolicy>;
 type HttpServer = ReturnType<typeof serve>;
-type PreparedResponse = ReturnType<typeof prepareResponse>;
+type PreparedResponse = ReturnType<typeof prepare>;
 type RequestHead = ReturnType<typeof readHead>;
 
 /** Prepares a response with the common headers and the given ones: alternating names and values. */
-function prepareResponse(statusCode: number, value: object | null, ...headers: string[]) {
+function prepare(statusCode: number, value: object | null, ...headers: string[]) {
   const body = value === null ? '' : JSON.stringify(value);
   const content = ['Content-Type', 'application/json', 'Content-Length', String(Buffer.byteLength(body))];
   const common = [
@@ -743,8 +753,7 @@ export function isAllowedHost(authority: string, names: readonly string[]): bool
   });
 }
 
-function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllowed: typeof isAllowedHost) {
-  const { host, token, allowedHosts } = data;
+function createPolicy({ host, token, allowedHosts }: ThreadData) {
   const missingHost = prepare(400, { error: 'Missing Host header' });
   const duplicateField = prepare(400, { error: 'Duplicate header field' });
   const hostHint = 'Host not allowed: use localhost or an IP address, or set the option allowedHosts';
@@ -761,7 +770,7 @@ function createPolicy(data: ThreadData, prepare: typeof prepareResponse, isAllow
     if (head.hasDuplicate) return duplicateField;
     if (hostField === undefined && httpVersion !== '1.0') return missingHost; // RFC 9112 §3.2
     const isLocal = authority === undefined || authority === allowedAuthority || isUnix;
-    if (!isLocal && !isAllowed(authority, [host, ...allowedHosts])) return foreignHost;
+    if (!isLocal && !isAllowedHost(authority, [host, ...allowedHosts])) return foreignHost;
     if (!isUnix) allowedAuthority = authority;
     const isTyped = site === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
     if (origin !== undefined || (site !== undefined && !isTyped)) return webPage;
@@ -831,11 +840,8 @@ interface Connection {
  * The HTTP server. A connection has one request at a time: one that comes before the response to the previous one ends
  * the connection after that response (RFC 9112 §9.3.2: clients must expect it).
  */
-function serve(
-  { commandNames, statusNames, maxConnections }: ThreadData,
-  prepare: typeof prepareResponse, read: typeof readHead, check: typeof validate, tidyText: typeof tidy,
-  refuse: Policy, link: Link,
-) {
+function serve(data: ThreadData, link: Link) {
+  const { commandNames, statusNames, maxConnections } = data;
   const { STATUS_CODES, createServer } = process.getBuiltinModule('node:http');
   const maxWaits = maxConnections - 16; // the others remain for requests that do not wait
   const graceMs = 1000; // for pending requests when the server closes
@@ -853,6 +859,7 @@ function serve(
   const postOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'POST');
   const internalError = prepare(500, { error: 'Internal server error' });
   const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
+  const refuse = createPolicy(data);
   const listeners: Server[] = []; // two for localhost, one for a Unix socket
   const connections: Map<Socket, Connection> = new Map();
   let responses = 0;
@@ -915,7 +922,7 @@ function serve(
       if (response.socket === null) return server.finish(socket); // the previous response is not sent
       if (request.httpVersionMajor !== 1) return server.finish(socket, 505); // Node accepts 0.9 and 2.0, too
       if (request.rawHeaders.length > 2 * maxFields) return server.finish(socket, 431); // RFC 6585 §5
-      const head = read(request);
+      const head = readHead(request);
       const { 'content-length': length = '0', 'transfer-encoding': encoding } = head.fields;
       const size = encoding === undefined ? Number(length) : NaN;
       if (size > maxBodySize) return server.finish(socket, 413);
@@ -968,7 +975,7 @@ function serve(
       if (body.length > most) return tooLarge;
       try {
         const text = new TextDecoder('utf-8', { fatal: true }).decode(body) || '{}';
-        const json = JSON.stringify(check('', JSON.parse(text), parameters));
+        const json = JSON.stringify(validate('', JSON.parse(text), parameters));
         return Buffer.byteLength(json) > most ? tooLarge : json;
       } catch (error) {
         const { message, parameter } = error as Error & { parameter?: string };
@@ -980,7 +987,7 @@ function serve(
     answer(connection: Connection): void {
       link.settle(); // a question may have expired
       const given = new URLSearchParams(connection.head.query);
-      const [id = '', by = '', reason = ''] = ['id', 'by', 'reason'].map((name) => tidyText(given.get(name) ?? ''));
+      const [id = '', by = '', reason = ''] = ['id', 'by', 'reason'].map((name) => tidy(given.get(name) ?? ''));
       const asked = link.questions();
       const question = asked.find((one) => one.id === id);
       if (question === undefined) {
@@ -1013,11 +1020,11 @@ function serve(
         const isInteger = seconds === null || (/^[1-9]\d{0,4}$/.test(seconds) && expires <= 86_400_000);
         if (!isInteger || !/^(true|false)$/.test(mine ?? 'false')) {
           const form = isInteger ? 'mine must be true or false' : 'expires must be an integer from 1 to 86400';
-          const error = `${form}, got ${JSON.stringify(tidyText((isInteger ? mine : seconds) ?? ''))}`;
+          const error = `${form}, got ${JSON.stringify(tidy((isInteger ? mine : seconds) ?? ''))}`;
           return server.send(connection, prepare(400, { error }));
         }
         const release = commandNames[code] === 'resume' && mine === 'true' ? ['mine'] : [];
-        text = [tidyText(by ?? ''), tidyText(reason ?? ''), ...release, ...declared].join('\n');
+        text = [tidy(by ?? ''), tidy(reason ?? ''), ...release, ...declared].join('\n');
       }
       if (!link.enqueue(connection, code, text, expires)) return server.send(connection, queueFull);
       if (server.mayWait(connection)) server.wait(connection, link.isComplete, server.sendOutcome);
@@ -1158,7 +1165,7 @@ export function checkTrusted(path: string): void {
 }
 
 /** Listens at host and port, then at a Unix socket, as far as they are given. */
-function listen(data: ThreadData, server: HttpServer, checkPath: typeof checkTrusted, report: Report, { log }: Link) {
+function listen(data: ThreadData, server: HttpServer, { report, log }: Link) {
   const { host, port, socketPath, isInFolder } = data;
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
@@ -1202,9 +1209,9 @@ function listen(data: ThreadData, server: HttpServer, checkPath: typeof checkTru
     makeSocket(): void {
       if (socketPath === undefined) return listening.succeed();
       const folder = dirname(socketPath);
-      if (isInFolder) checkPath(dirname(folder)); // before anything is made there
+      if (isInFolder) checkTrusted(dirname(folder)); // before anything is made there
       if (isInFolder) fs.mkdirSync(folder, { mode: 0o700, recursive: true }); // it may exist
-      checkPath(folder);
+      checkTrusted(folder);
       const privateFolder = fs.mkdtempSync(`${folder}/.`);
       process.on('exit', () => fs.rmSync(privateFolder, { recursive: true, force: true })); // if the start fails
       const listener = server.createListener(true);
@@ -1244,19 +1251,11 @@ function listen(data: ThreadData, server: HttpServer, checkPath: typeof checkTru
       });
     },
 
-    /** Removes a socket, under a lock: another server may have found it, too, and would remove what replaces it. */
+    /** Removes a socket: another server may have found it, too, and would remove what replaces it. */
     removeDead(path: string, found: Stats): void {
-      const lock = `${path}.${found.ino}.lock`;
-      try {
-        fs.mkdirSync(lock);
-      } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-        const { mtimeMs } = fs.statSync(lock, { throwIfNoEntry: false }) ?? { mtimeMs: Date.now() };
-        if (Date.now() - mtimeMs > 1000) fs.rmSync(lock, { recursive: true, force: true }); // its process was killed
-        return; // to find what is there now
-      }
-      if (listening.isSame(path, found)) fs.rmSync(path, { force: true }); // a client may have been faster
-      fs.rmSync(lock, { recursive: true, force: true }); // it is gone if that took longer than 1 s
+      underLock(path, found.ino, () => {
+        if (listening.isSame(path, found)) fs.rmSync(path, { force: true }); // a client may have been faster
+      });
     },
 
     /** Compares the time, too, because inodes are reused. */
@@ -1267,6 +1266,22 @@ function listen(data: ThreadData, server: HttpServer, checkPath: typeof checkTru
   };
   return listening;
 }
+
+/** Runs in the server thread, with these functions. */
+function runThread(): void {
+  const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
+  const link = linkToHost(workerData, (message) => parentPort?.postMessage(message));
+  const server = serve(workerData, link);
+  const listening = listen(workerData, server, link);
+  process.on('uncaughtException', listening.fail);
+  parentPort?.on('message', server.close);
+  setInterval(link.settle, 250);
+  try { listening.start(); } catch (error: any) { listening.fail(error); } // Deno throws past uncaughtException
+}
+const THREAD_FUNCTIONS = [
+  openJournal, openJournals, tidy, readClockOffset, linkToHost, createLog, underLock, prepare, readHead, isAllowedHost,
+  createPolicy, validate, serve, checkTrusted, listen,
+];
 
 // ───── WebApiServer: the host's side ─────────────────────────────────────────────────────────────────────────────
 
@@ -1403,12 +1418,15 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   const socketName = `${name.replace(/[^\w.-]/g, '_').slice(0, 32)}-${process.pid}.sock`;
   return {
     memory: new Int32Array(new SharedArrayBuffer(128)), cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
-    idPrefix, journals: [
-      ...['-', '-', '-i'].map((mark) => allocateJournal(maxQueueSize + 16, idPrefix + mark)),
-      allocateJournal(128, '', 32_768), // statuses come in bursts, with 16 holds: at most 28 KiB
-      allocateJournal(128, `${idPrefix}-q`), // 16 are open; the log takes what has ended every 250 ms
-      allocateJournal(16), allocateJournal(16),
-    ],
+    idPrefix, journals: {
+      commands: allocateJournal(maxQueueSize + 16, `${idPrefix}-`), // the lane of the four commands
+      own: allocateJournal(maxQueueSize + 16, `${idPrefix}-`), // the lane of own commands
+      posted: allocateJournal(maxQueueSize + 16, `${idPrefix}-i`), // commands of the host itself
+      statuses: allocateJournal(128, '', 32_768), // they come in bursts, with 16 holds: at most 28 KiB
+      questions: allocateJournal(128, `${idPrefix}-q`), // 16 are open; the log takes what has ended every 250 ms
+      details: allocateJournal(16),
+      declarations: allocateJournal(16), // of own commands
+    },
     clockOffset: 0, // of the host, when the thread starts
     death: '', // of the previous thread
     log: log === undefined ? undefined : resolvePath(log),
@@ -1428,6 +1446,8 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
 
 /** A command in a journal. */
 type Place = { journal: Journal; index: number };
+/** One that a poll has found: first at `since`, by performance.now(). */
+type Found = Place & { since: number };
 /** A status, its cause, and the holds of the pause. */
 type Published = Hold & { code: number; holds: readonly Hold[] };
 type Hold = StatusCause & { since: string };
@@ -1444,26 +1464,18 @@ export class WebApiServer<Name extends string = never> {
   readonly #options: WebApiServerOptions<string>;
   readonly #data: ThreadData;
   readonly #memory: Int32Array;
-  readonly #commands: Journal; // the lane of the four commands
-  readonly #own: Journal; // the lane of own commands
-  readonly #posted: Journal; // commands of the host itself
-  readonly #statuses: Journal;
-  readonly #questions: Journal;
-  readonly #details: Journal;
-  readonly #declarations: Journal;
+  readonly #journals: Journals;
   readonly #asked: Set<(end?: Outcome, reason?: unknown) => void> = new Set(); // settle open questions
   #state: 'idle' | 'starting' | 'running' | 'closed' = 'idle';
   #worker: Worker | null = null;
   #closed: Promise<void> | null = null;
   #restartTimer: NodeJS.Timeout | undefined;
-  #published: Published; // the latest record of #statuses; its code is -1 before there is one
+  #published: Published; // the latest record of the statuses; its code is -1 before there is one
   #taken: Taken | null = null; // the command taken last
   #running: Taken | null = null; // the same, until it is completed
   #isSampling = false; // systemStatus() or describe() runs
   #seen = 0; // SEQUENCE when the queue was last found empty
-  #announced: Place | null = null; // what the latest poll has found
-  #offered: number | null = null; // its number
-  #offeredAt = 0; // performance.now() when a poll first found it
+  #announced: Found | null = null; // by the latest poll
   #interrupt: AbortController | null = null; // of `signal`
   readonly #events: EventEmitter = new EventEmitter().setMaxListeners(0); // 'command' wakes nextCommand()
   readonly #warned: Set<string> = new Set();
@@ -1473,15 +1485,14 @@ export class WebApiServer<Name extends string = never> {
     this.#options = { ...options };
     this.#memory = this.#data.memory;
     this.#published = this.#data.first;
-    [this.#commands, this.#own, this.#posted, this.#statuses, this.#questions, this.#details, this.#declarations] =
-      this.#data.journals.map((memory) => openJournal(memory, 0)) as Journals;
-    this.#declarations.append(0, Date.now(), checkCommands(options.commands === undefined ? {} : options.commands));
+    this.#journals = openJournals(this.#data.journals, 0);
+    this.commands = options.commands === undefined ? {} as Declarations<Name> : options.commands;
   }
 
   /** A copy of the declarations. They can be replaced while the server runs; the queue keeps what it has accepted. */
-  get commands(): Declarations<Name> { return JSON.parse(this.#declarations.latest(1)[0]?.text as string); }
+  get commands(): Declarations<Name> { return JSON.parse(this.#journals.declarations.latest(1)[0]?.text as string); }
   set commands(commands: Declarations<Name>) {
-    this.#declarations.append(0, Date.now(), checkCommands(commands));
+    this.#journals.declarations.append(0, Date.now(), checkCommands(commands));
     this.#wakeThread();
   }
 
@@ -1533,13 +1544,10 @@ export class WebApiServer<Name extends string = never> {
     this.#publish();
     if (this.#options.autoReport !== false) this.#complete({});
     const next = this.#poll();
-    const offered = next === null ? null : next.journal.numberOf(next.index);
-    if (offered !== this.#offered) [this.#offered, this.#offeredAt] = [offered, performance.now()];
+    if (next === null) this.#seen = sequence; // first, because describe() may call post()
     // A host that finds a command is sampled once it has taken that, or left it waiting for a quarter of a second.
-    const mayAcknowledge = offered === null || performance.now() - this.#offeredAt > 250;
-    if (offered === null) this.#seen = sequence; // first, because describe() may call post()
-    if (mayAcknowledge) this.#acknowledge(sequence);
-    return offered !== null;
+    if (next === null || performance.now() - next.since > 250) this.#acknowledge(sequence);
+    return next !== null;
   }
 
   /** Returns whether one of these commands waits to be delivered: by default, any but own commands. Never waits. */
@@ -1564,7 +1572,7 @@ export class WebApiServer<Name extends string = never> {
     this.#wakeThread();
     const { command } = this.request as CommandRequest<Name>;
     const responded = Atomics.load(this.#memory, CELL.RESPONDED);
-    const isResponding = journal === this.#commands && ((responded - journal.tail()) | 0) < 0;
+    const isResponding = journal === this.#journals.commands && ((responded - journal.tail()) | 0) < 0;
     if (command === 'shutdown' && isResponding) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
     return command;
   }
@@ -1645,7 +1653,7 @@ export class WebApiServer<Name extends string = never> {
     const isSignal = signal === undefined || 'addEventListener' in Object(signal);
     if (!isSignal) throw new TypeError(`signal must be an AbortSignal, got ${inspect(signal)}`);
     if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
-    const questions = this.#questions;
+    const { questions } = this.#journals;
     while (!questions.isComplete(questions.head())) questions.skip();
     for (const settle of this.#asked) settle(); // then, because the question in this slot may just have ended
     if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
@@ -1699,9 +1707,9 @@ export class WebApiServer<Name extends string = never> {
     if (code === -1) throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
     checkOptions('post', options, ['by', 'reason']);
     const { by, reason } = checkCause({ by: options.by ?? 'itself', reason: options.reason });
-    if (this.#posted.waiting() >= this.#data.maxQueueSize) return false;
+    if (this.#journals.posted.waiting() >= this.#data.maxQueueSize) return false;
     const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
-    this.#posted.append(code, Date.now(), [by, reason].join('\n'), number);
+    this.#journals.posted.append(code, Date.now(), [by, reason].join('\n'), number);
     this.#seen = (this.#seen - 1) | 0; // so that the next poll looks for commands
     this.#wakeThread();
     this.#onCommand();
@@ -1734,8 +1742,9 @@ export class WebApiServer<Name extends string = never> {
     } catch (failure) { // a command whose value cannot be sent is done nevertheless
       journal.complete(index, isDone ? 'valueOmitted' : 'error', tidy(describeError(failure)) || 'Error');
     }
-    while (command === 'shutdown' && isDone && this.#own.waiting() > 0) {
-      this.#own.complete(this.#own.take(), 'error', 'the program has shut down');
+    const { own } = this.#journals;
+    while (command === 'shutdown' && isDone && own.waiting() > 0) {
+      own.complete(own.take(), 'error', 'the program has shut down');
     }
     this.#seen = (this.#seen - 1) | 0; // the next look may settle what this one kept from being settled
     this.#events.emit('command');
@@ -1744,7 +1753,7 @@ export class WebApiServer<Name extends string = never> {
 
   /** Yields the commands that wait, in the order in which they are taken: see the class. */
   *#waiting(): Generator<Place> {
-    const [commands, own, posted] = [this.#commands, this.#own, this.#posted];
+    const { commands, own, posted } = this.#journals;
     for (let index = posted.tail(); index !== posted.head(); index = (index + 1) | 0) yield { journal: posted, index };
     let [index, end, ownIndex, ownEnd] = [commands.tail(), 0, own.tail(), 0];
     do [end, ownEnd] = [commands.head(), own.head()]; while (end !== commands.head()); // both of one moment
@@ -1767,7 +1776,8 @@ export class WebApiServer<Name extends string = never> {
   #isDue({ journal, index }: Place): boolean {
     if (journal === this.#announced?.journal && index === this.#announced?.index) return true;
     const running = this.#running === null ? null : this.request;
-    if (journal.expiredAfter(index) > 0 || (journal === this.#own && running?.command === 'shutdown')) return false;
+    if (journal.expiredAfter(index) > 0) return false;
+    if (journal === this.#journals.own && running?.command === 'shutdown') return false;
     const { name, by = SOMEBODY } = COMMANDS[journal.codeOf(index)] === 'resume' ? journal.read(index) : {};
     const added = running?.command === 'pause' ? [{ by: running.by ?? SOMEBODY }] : [];
     const holders = running?.command === 'resume' ? [] : [...this.#published.holds, ...added];
@@ -1800,9 +1810,13 @@ export class WebApiServer<Name extends string = never> {
   }
 
   /** Looks anew. What this returns does not expire before the next poll or take. */
-  #poll(): Place | null {
+  #poll(): Found | null {
+    const before = this.#announced;
     this.#announced = null;
-    return (this.#announced = this.#look());
+    const next = this.#look();
+    if (next === null) return null;
+    const isSame = next.journal === before?.journal && next.index === before.index;
+    return (this.#announced = { ...next, since: isSame ? before.since : performance.now() });
   }
 
   /** Finds the first of these commands that waits to be delivered. */
@@ -1835,7 +1849,8 @@ export class WebApiServer<Name extends string = never> {
   }
 
   #checkOpen(isBlocking: boolean = false): void {
-    if (this.#state === 'idle' && this.#posted.head() === 0) throw new EmptyError('The server was not started');
+    const isIdle = this.#state === 'idle' && this.#journals.posted.head() === 0;
+    if (isIdle) throw new EmptyError('The server was not started');
     const isClosed = this.#state === 'closed' && (isBlocking || this.#worker === null); // else it may still be closing
     if (isClosed) throw new EmptyError('The server is closed');
   }
@@ -1865,7 +1880,7 @@ export class WebApiServer<Name extends string = never> {
     const origin: Hold = (status === PAUSED && held[0]) || cause;
     this.#published = { ...origin, code, holds: held };
     const text = [origin.by, origin.reason, JSON.stringify(held)].join('\n');
-    this.#statuses.append(code, Date.parse(origin.since), text);
+    this.#journals.statuses.append(code, Date.parse(origin.since), text);
     this.#wakeThread();
   }
 
@@ -1904,7 +1919,7 @@ export class WebApiServer<Name extends string = never> {
     if (Atomics.load(this.#memory, CELL.ACKNOWLEDGED) === sequence) return;
     if (Atomics.load(this.#memory, CELL.DETAIL) === 1) {
       const detail = this.#sample('describe', 'null', () => encode(this.#options.describe?.() ?? null));
-      this.#details.append(0, Date.now(), detail);
+      this.#journals.details.append(0, Date.now(), detail);
       Atomics.store(this.#memory, CELL.DETAIL, 0);
     }
     Atomics.store(this.#memory, CELL.ACKNOWLEDGED, sequence);
@@ -1962,19 +1977,7 @@ export class WebApiServer<Name extends string = never> {
 
   #createThread(): Worker {
     this.#data.clockOffset = readClockOffset();
-    const source = `
-      const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
-      const report = (message) => parentPort.postMessage(message);
-      const prepare = ${prepareResponse};
-      const policy = (${createPolicy})(workerData, prepare, ${isAllowedHost});
-      const link = (${linkToHost})(workerData, report, ${openJournal}, ${readClockOffset}, ${createLog});
-      const server = (${serve})(workerData, prepare, ${readHead}, ${validate}, ${tidy}, policy, link);
-      const listening = (${listen})(workerData, server, ${checkTrusted}, report, link);
-      process.on('uncaughtException', listening.fail);
-      parentPort.on('message', server.close);
-      setInterval(link.settle, 250);
-      try { listening.start(); } catch (error) { listening.fail(error); } // Deno throws past uncaughtException
-    `;
+    const source = `(() => { ${THREAD_FUNCTIONS.join('\n')} (${runThread})(); })();`;
     return new Worker(source, {
       eval: true, workerData: this.#data, name: 'runtime-control',
       execArgv: [], env: {}, // not the host's --import and --require, nor its NODE_OPTIONS
@@ -2032,7 +2035,7 @@ export class WebApiServer<Name extends string = never> {
   #endLog(): void {
     const data = { ...this.#data, clockOffset: readClockOffset() };
     const report = (message: ThreadMessage): void => this.#warnOnce(String(message));
-    const { log } = linkToHost(data, report, openJournal, readClockOffset, createLog);
+    const { log } = linkToHost(data, report);
     log?.write();
     log?.write({ event: 'end' });
   }
@@ -2217,18 +2220,14 @@ export class WebApiClient {
   close(): void { for (const cancel of this.#cancels) cancel(); }
 
   async #exchange(endpoint: string, options: RequestOptions, json: string, signal: AbortSignal, onSent: () => void) {
-    const { wait, by, reason, expires, mine, id, tag } = options;
+    const { wait, by = '', reason = '', expires = '', mine, id = '', tag } = options;
     signal.throwIfAborted();
     const { socketPath, createConnection } = this.#target;
     if (socketPath !== undefined && createConnection === undefined) checkTrusted(socketPath); // keeps the token safe
     const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
     const method = endpoint === 'status' || endpoint === 'info' ? 'GET' : 'POST';
-    const query = new URLSearchParams();
-    if (id) query.set('id', id);
-    if (by) query.set('by', tidy(by));
-    if (reason) query.set('reason', tidy(reason));
-    if (expires !== undefined) query.set('expires', String(expires));
-    if (mine === true) query.set('mine', 'true');
+    const fields = { id, by: tidy(by), reason: tidy(reason), expires: `${expires}`, mine: mine === true ? 'true' : '' };
+    const query = new URLSearchParams(Object.entries(fields).filter(([, text]) => text !== ''));
     const path = `/api/${endpoint}${query.size > 0 ? `?${query}` : ''}`;
     const headers: Record<string, string> = { ...this.#headers };
     if (wait !== undefined) headers['Prefer'] = `wait=${wait}`;
@@ -2309,8 +2308,9 @@ export interface Control extends Pick<WebApiServer, 'hasCommands' | 'holds' | 's
 }
 
 /** Configuration of `launch()`: its own options, and those of the server. */
-export interface LaunchConfig extends
-  Pick<WebApiServerOptions, 'name' | 'socketPath' | 'token' | 'allowedHosts' | 'maxQueueSize' | 'maxConnections' | 'log'> {
+export interface LaunchConfig extends Pick<WebApiServerOptions,
+  'name' | 'socketPath' | 'token' | 'allowedHosts' | 'maxQueueSize' | 'maxConnections' | 'log'
+> {
   /** Host and port, or null for no web API. Default: `['localhost', 8391]`, or none of them with a `socketPath`. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
   /** Pauses before the first step, as saved: see `WebApiServerOptions.cause`. An empty list is false, the default. */

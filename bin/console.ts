@@ -29,12 +29,12 @@ Usage: control-console [options] [TARGET]
 Controls a running system interactively. Also reads commands from a pipe, one per line. Lines that begin with # are
 comments.
 
-${TARGET_HELP}
-
 ${commandsFor('console').map(helpOf).join('\n')}
 
 The program's own commands work the same way: evaluate episodes=200
 ${REASON_HELP}
+
+${TARGET_HELP}
 
 ${describeOptions(OPTIONS)}
 

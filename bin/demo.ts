@@ -7,7 +7,9 @@ import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus } from '../control.ts'
 import { loadCheckpoint, openFolder, saveCheckpoint } from './demo/checkpoints.ts';
 import { EPISODE_STEPS, Learner, MEAN_EPISODES } from './demo/learner.ts';
 import { Progress } from './demo/progress.ts';
-import { baseUrlOf, explainPort, parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from './shared/reach/access.ts';
+import {
+  baseUrlOf, explainPort, parseServerOptions, SERVER_ENVIRONMENT_HELP, SERVER_OPTIONS,
+} from './shared/reach/access.ts';
 import { choosePlace } from './shared/reach/folder.ts';
 import { LOG_OPTIONS, LogFile } from './shared/reach/logfile.ts';
 import { describeOptions, EXIT, parseDuration, parseInteger, parseOptions, run, warn } from './shared/line/options.ts';
@@ -19,13 +21,19 @@ const SHARE = { type: 'number', minimum: 0, maximum: 1 } as const;
 
 const OPTIONS = {
   ...SERVER_OPTIONS,
-  until: { type: 'string', value: 'RETURN', help: `shut down at this mean return, from 1 to ${EPISODE_STEPS}` },
+  name: { ...SERVER_OPTIONS.name, help: 'name of the system (default: CONTROL_NAME, or else control-demo)' },
+  until: {
+    type: 'string', value: 'RETURN',
+    help: `shut down at this mean return, from 1 to ${EPISODE_STEPS} (default: never)`,
+  },
   seed: { type: 'string', value: 'N', help: 'seed of a new learner, from 0 to 4294967295 (default: random)' },
   load: {
     type: 'string', value: 'FILE',
     help: 'continue from a checkpoint; latest: from the newest one in --states-dir, if there is one',
   },
-  'save-every': { type: 'string', value: 'MINUTES', help: 'also save when the last save was MINUTES ago' },
+  'save-every': {
+    type: 'string', value: 'MINUTES', help: 'also save when the last save was MINUTES ago (default: never)',
+  },
   'states-dir': {
     type: 'string', value: 'DIR', default: './states',
     help: 'folder for checkpoints, created if necessary (default ./states)',
@@ -43,7 +51,9 @@ own commands are evaluate, set and step: control-client run describes them.
 
 ${describeOptions(OPTIONS)}
 
-${TOKEN_HELP}
+MINUTES may have a unit: 90s, 30m, 2h.
+
+${SERVER_ENVIRONMENT_HELP}
 
 Exit codes: 0 shut down or RETURN reached, 1 failed to run or to save the last checkpoint, 2 usage error.
 `;

@@ -48,7 +48,7 @@ const OPTIONS = {
 const HELP = `
 Usage: control-kbctl [options] [TARGET]
 
-Pauses and resumes a system with key combinations that work in every window.
+Pauses and resumes a system with keyboard shortcuts that work in every window.
 
 ${TARGET_HELP}
 

@@ -17,6 +17,12 @@ import type { Sources } from '../shared/reach/names.ts';
 import type { Target } from '../shared/reach/targets.ts';
 
 const OPTIONS = {
+  targets: TARGETS_OPTION,
+  dir: {
+    ...DIR_OPTION,
+    help: 'folder of the Unix sockets of systems: also show all of them, and those that start later',
+  },
+  via: VIA_OPTION,
   listen: {
     type: 'string', value: 'HOST:PORT', default: 'localhost:8390',
     help: 'address of the page; port 0 picks a free one, 0.0.0.0 is every address of this machine (default ' +
@@ -24,8 +30,8 @@ const OPTIONS = {
   },
   'allow-host': {
     ...SERVER_OPTIONS['allow-host'],
-    help: 'more host names for the page: box.lan, .lan for all names in lan, or * for all names; may be repeated ' +
-      '(localhost, the HOST of --listen and IP addresses are always allowed)',
+    help: 'host name that browsers may use for the page: box.lan, .lan (all names in lan) or * (all names); may be ' +
+      'repeated (default: only localhost, the HOST of --listen and IP addresses)',
   },
   'key-file': {
     type: 'string', value: 'PATH',
@@ -39,9 +45,6 @@ const OPTIONS = {
     type: 'boolean',
     help: 'sample every number every 10 s, even while no page is open, and keep up to 2 million samples for a day',
   },
-  targets: TARGETS_OPTION,
-  dir: { ...DIR_OPTION, help: 'folder of Unix sockets: also show its live systems, and those that start later' },
-  via: VIA_OPTION,
 } as const;
 
 const ADDRESS = { type: 'string', help: '' } as const;

@@ -34,14 +34,14 @@ const OPTIONS = {
   wait: { type: 'boolean', help: 'wait until the command is done, and print the new status or the returned value' },
   timeout: {
     type: 'string', value: 'SECONDS',
-    help: 'time limit of --wait, --mine and --for (default 30) and of wait (default: none), such as 90s or 30m; a ' +
-      'command sent with --wait and --timeout expires at this time; of status, info, list and asks, at most 5',
+    help: 'time limit of --wait, --mine and --for (default 30), of wait (default: none), and of status, info, list ' +
+      'and asks (default 5, at most 5); a command sent with --wait and --timeout expires at this time',
   },
   for: {
-    type: 'string', value: 'TIME',
-    help: 'pause: resume after this time, such as 90s, 30m or 2h, as resume --mine does',
+    type: 'string', value: 'SECONDS',
+    help: 'pause: resume after this time, such as 30m, as resume --mine does',
   },
-  mine: { type: 'boolean', help: 'resume: release the pause of the sender (--by) only, and wait as --wait does' },
+  mine: { type: 'boolean', help: 'resume: release only the hold of the sender (--by), and wait as --wait does' },
   reason: { type: 'string', value: 'TEXT', help: 'why the command is sent; the system shows it' },
   by: { type: 'string', value: 'TEXT', help: "who sends the command, instead of CONTROL_BY ('' for nobody)" },
   yes: { type: 'boolean', help: 'answer: the same as true for the only parameter of the question' },
@@ -83,17 +83,19 @@ The arguments of run and answer can also be one JSON object: '{"episodes":200}'.
 
 ${describeOptions(OPTIONS)}
 
+SECONDS may have a unit: 90s, 30m, 2h.
+
 ${ENVIRONMENT_HELP}
 
 Exit codes:
   0  success; shutdown --wait: also if the system was already offline
   1  refused or failed: the queue is full, the token is wrong, the command failed, the status is unknown, …
-  2  usage error, or arguments that the system does not take
-  3  offline: no control server responds at that address
-  4  wait, --wait: not reached or not done in time
+  2  usage error, no live system has the name, or the system does not take the arguments
+  3  offline: nothing listens at the address
+  4  wait, --wait: not reached or not done in time; the command is still pending unless it has expired
   5  no answer: the system does not respond, or its machine cannot be reached; the command may still take effect,
      unless the error says 'not sent' or names the machine alone
-  6  wait: the system has ended
+  6  wait: the system has ended before the status or the value
 `;
 
 /** What follows `control-client` in the example of a command's help. */
@@ -194,9 +196,19 @@ export function helpOn(word: string = 'help'): string {
     if (ownersOf(option).length > 0) return own.includes(option);
     return isLocal !== true && command.lacks?.includes(option) !== true;
   };
-  const options = Object.fromEntries(Object.entries(OPTIONS).filter(([option]) => isTaken(option)));
+  const timeout = { ...OPTIONS.timeout, help: timeoutHelp(command) };
+  const options = Object.fromEntries(Object.entries({ ...OPTIONS, timeout }).filter(([option]) => isTaken(option)));
   const example = `Example: control-client ${EXAMPLES[name] ?? name}`;
   return [helpOf(command), describeOptions(options), `${example}\n${MORE_HELP}`].join('\n\n');
+}
+
+/** What --timeout is for one command. */
+function timeoutHelp({ name, options = [] }: Command): string {
+  if (name === 'wait') return 'time limit, such as 90s or 30m (default: none)';
+  if (!options.includes('wait')) return 'time limit (default 5, at most 5)';
+  const waiting = ['wait', 'mine', 'for'].filter((option) => options.includes(option)).map((option) => `--${option}`);
+  const expiry = 'with --wait, the command also expires at this time';
+  return `time limit of ${waiting.join(' and ')}, such as 90s or 30m (default 30); ${expiry}`;
 }
 
 function parseArgument(argument: NonNullable<Command['argument']>, text: string | undefined): string {

@@ -8,14 +8,14 @@ import { TARGET_HELP, TARGETS_FILE_OPTION } from '../shared/reach/targets.ts';
 import type { Sources } from '../shared/reach/names.ts';
 
 const OPTIONS = {
+  targets: TARGETS_FILE_OPTION,
+  dir: DIR_OPTION,
+  via: VIA_OPTION,
   allow: {
     type: 'string', multiple: true, value: 'LIST',
     help: 'what else the assistant may do: resume, shutdown, run:COMMAND for an own command of a program, or all; ' +
       'separated by commas, or in several options',
   },
-  targets: TARGETS_FILE_OPTION,
-  dir: DIR_OPTION,
-  via: VIA_OPTION,
 } as const;
 
 const HELP = `
@@ -31,9 +31,10 @@ localhost:8391; with --via, all live systems of the machines.
 
 ${describeOptions(OPTIONS)}
 
-Environment variables:
-  CONTROL_HOST, CONTROL_PORT, CONTROL_SOCKET   the address
-  CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token that systems require, or the path of a file with it
+Environment variables (options and targets take precedence):
+  CONTROL_HOST, CONTROL_PORT, CONTROL_SOCKET   the address of the system
+  CONTROL_VIA                                  other machines, separated by commas
+  CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token, or the path of a file with it, if the system requires one
 
 Exit codes: 0 standard input was closed, 2 usage error.
 `;

@@ -3,7 +3,7 @@
 import { constants } from 'node:os';
 import { parseArgs } from 'node:util';
 import pythonModule from '#python-module';
-import { parseServerOptions, SERVER_OPTIONS, TOKEN_HELP } from '../shared/reach/access.ts';
+import { parseServerOptions, SERVER_ENVIRONMENT_HELP, SERVER_OPTIONS } from '../shared/reach/access.ts';
 import {
   describeOptions, parseDuration, parseInteger, parseOptions, parseText, UsageError,
 } from '../shared/line/options.ts';
@@ -49,7 +49,7 @@ const OPTIONS = {
   },
   restart: {
     type: 'string', value: 'on-failure[:N]',
-    help: 'restart the program if it fails, up to N times in a row, after 1 s, 2 s, 4 s … 60 s',
+    help: 'restart the program if it fails, up to N times in a row, after 1 s, 2 s, 4 s … 60 s (default: never)',
   },
   ...LOG_OPTIONS,
   quiet: { type: 'boolean', help: 'print only errors and warnings' },
@@ -68,15 +68,17 @@ Runs a program with a web API that pauses, resumes, saves and ends all its proce
   save-state   requires --save-signal or --save-command
   shutdown     saves if it can; cancelled if that fails; then sends SIGTERM and, after --grace, SIGKILL
 
-A program that reads and writes JSON lines on the socket in CONTROL_FD takes these commands itself, and can declare its
-own: see bin/run/channel.md.
+A program that reads and writes JSON lines on the socket in CONTROL_FD takes these commands itself, and can declare
+its own: see bin/run/channel.md.
 Any of its processes can ask whoever controls it: see control-run ask --help.
 Standard input, output and the terminal belong to the program. SIGTERM and SIGHUP to control-run shut the program down,
 even if it cannot save; so does SIGINT unless standard input is a terminal. SIGUSR1 and SIGUSR2 are passed on.
 
 ${describeOptions(OPTIONS)}
 
-${TOKEN_HELP}
+SECONDS may have a unit: 90s, 30m, 2h.
+
+${SERVER_ENVIRONMENT_HELP}
 
 On macOS, a process escapes if it leaves its group and its parent, and --save-signal requires a program of one process.
 Windows has neither signals nor a way to stop processes: only a program on CONTROL_FD can pause.

@@ -53,7 +53,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: '`shutdown --wait` said `not shut down`',
-    edits: [['bin/shared/reach/follow.ts', 'if (status === SHUTTING_DOWN || status === null) return null;', '']],
+    edits: [['bin/shared/reach/follow.ts', "status === OFFLINE || moment === 'ending'", 'false']],
   },
   {
     bug: 'A status that a command had led to',
@@ -89,7 +89,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'While a command waited, a program that never yields',
-    edits: [['control.ts', 'offered === null || performance.now() - this.#offeredAt > 250', 'offered === null']],
+    edits: [['control.ts', 'next === null || performance.now() - next.since > 250', 'next === null']],
   },
   {
     bug: '`Age` and `heardAt` left out',

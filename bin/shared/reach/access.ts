@@ -28,15 +28,15 @@ export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption; socket: Text
 /** Options of the tools that serve a web API. */
 export const SERVER_OPTIONS: Record<'host' | 'port' | 'socket' | 'name', TextOption> & { 'allow-host': ListOption } = {
   host: {
-    type: 'string', value: 'HOST', help: `host name or IP address for the web API (default ${DEFAULT_HOST})`,
+    type: 'string', value: 'HOST', help: `host name or IP address of the web API (default ${DEFAULT_HOST})`,
   },
   port: {
     type: 'string', value: 'PORT', help: `port of the web API; 0 picks a free one (default ${DEFAULT_PORT})`,
   },
   socket: {
     type: 'string', value: 'PATH',
-    help: 'Unix socket for the web API; replaces --host and --port. A PATH that ends in / is a folder: the socket is ' +
-      'NAME-PID.sock in it',
+    help: 'Unix socket of the web API; replaces --host and --port. A PATH that ends in / is a folder: the socket is ' +
+      'NAME-PID.sock in it (default: beside the port, in $XDG_RUNTIME_DIR/control/, or else /tmp/control-UID/)',
   },
   'allow-host': {
     type: 'string', multiple: true, value: 'NAME',
@@ -50,14 +50,17 @@ export const SERVER_OPTIONS: Record<'host' | 'port' | 'socket' | 'name', TextOpt
 };
 
 /** For the help of each server. */
-export const TOKEN_HELP: string = `
-If the environment variable CONTROL_TOKEN holds a token, or CONTROL_TOKEN_FILE the path of one, clients must send it.
+export const SERVER_ENVIRONMENT_HELP: string = `
+Environment variables (options take precedence):
+  CONTROL_NAME                                 the name of the system
+  CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token that clients must send, or the path of a file with it
 `.trim();
 
 /** For the help of each client. */
 export const ENVIRONMENT_HELP: string = `
-Environment variables (options take precedence):
-  CONTROL_HOST, CONTROL_PORT, CONTROL_SOCKET   the address
+Environment variables (options and targets take precedence):
+  CONTROL_HOST, CONTROL_PORT, CONTROL_SOCKET   the address of the system
+  CONTROL_VIA                                  other machines, separated by commas
   CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token, or the path of a file with it, if the system requires one
   CONTROL_BY                                   the sender of commands, which the system shows (default: user@machine)
 `.trim();

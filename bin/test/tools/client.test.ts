@@ -127,8 +127,8 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     const { code, stdout, stderr } = await runProgram(t, 'client', ['--help'], '', { CONTROL_TOKEN: TOKEN });
     assert.deepEqual([code, stderr], [0, '']);
     assert.match(stdout, /^ {2}p, pause .*[^]*^ {2}--socket PATH /m);
-    for (const name of ['HOST', 'PORT', 'SOCKET', 'TOKEN', 'TOKEN_FILE', 'BY']) {
-      assert.match(stdout, new RegExp(`\\bCONTROL_${name}\\b`));
+    for (const name of ['HOST', 'PORT', 'SOCKET', 'VIA', 'TOKEN', 'TOKEN_FILE', 'BY']) {
+      assert.match(stdout, new RegExp(`^  (CONTROL_\\w+, )*CONTROL_${name}\\b`, 'm'));
     }
     for (let exitCode = 0; exitCode <= 5; exitCode += 1) assert.match(stdout, new RegExp(`^  ${exitCode}  `, 'm'));
     assert.ok(!stdout.includes(TOKEN));

@@ -85,8 +85,8 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
   it('explains commands, options and variables with --help, and exits with 2 after a usage error', async (t) => {
     const { stdout } = await runProgram(t, 'console', ['--help'], '', { CONTROL_TOKEN: TOKEN });
     assert.match(stdout, /^Usage: control-console [^]*^ {2}p, pause [^]*^ {2}--socket PATH [^]*^ {2}--no-history /m);
-    for (const name of ['HOST', 'PORT', 'SOCKET', 'TOKEN', 'TOKEN_FILE', 'BY']) {
-      assert.match(stdout, new RegExp(`\\bCONTROL_${name}\\b`));
+    for (const name of ['HOST', 'PORT', 'SOCKET', 'VIA', 'TOKEN', 'TOKEN_FILE', 'BY']) {
+      assert.match(stdout, new RegExp(`^  (CONTROL_\\w+, )*CONTROL_${name}\\b`, 'm'));
     }
     assert.ok(!stdout.includes(TOKEN));
     const wrong = await runProgram(t, 'console', ['gpu1:1', 'gpu2:1'], 'pause\n');

@@ -228,6 +228,14 @@ describe('The help of control-client', LIMIT, () => {
         assert.deepEqual(await call(args), { code, stdout, stderr }, args.join(' '));
       }
     }
+    for (const [word, limit] of [
+      ['pause', 'of --wait and --for, such as 90s or 30m (default 30); with --wait'],
+      ['resume', 'of --wait and --mine, such'], ['run', 'of --wait, such'],
+      ['wait', 'such as 90s or 30m (default: none)'], ['info', '(default 5, at most 5)'],
+    ] as const) {
+      const { stdout } = await call(['help', word]);
+      assert.match(stdout, new RegExp(`^  --timeout SECONDS  time limit,? ${limit.replaceAll(/[()]/g, '\\$&')}`, 'm'));
+    }
     const whole = await call(['--help']);
     assert.deepEqual(await call(['pasue', '--help']), whole);
     assert.deepEqual(await call(['help', '--help']), whole);
