@@ -9,23 +9,27 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { PAGE, readRows, revert, rowOf } from './mends/record.ts';
 import { MENDS } from './mends/table.ts';
 import { tryRead } from '../run/processes.ts';
-import { EXIT, parseOptions, run, UsageError } from '../shared/line/options.ts';
+import { describeOptions, EXIT, parseOptions, run, UsageError } from '../shared/line/options.ts';
 import type { Row } from './mends/record.ts';
 import type { Mend } from './mends/table.ts';
+
+const OPTIONS = {
+  check: { type: 'boolean', help: 'only check that each mend can be undone in these sources' },
+} as const;
 
 const HELP = `
 Usage: node bin/dev/run.mjs mends [--check] [WORD ...]
 
-Undoes each mend of a bug in ${PAGE}, in a copy of this folder, and runs the test of the bug, which must fail. Before
-that, all these tests must pass. With words, only the bugs whose rows contain one of them. Takes about ten minutes; the
+Undoes each mend in ${PAGE}, in a copy of this folder, and runs the test of the bug, which must fail. Before
+that, all these tests must pass. With words, only the bugs whose rows contain one of them. Takes about ten minutes. The
 tests of control-run need Linux and root.
 
-      --check     only check that each mend can be undone in these sources
+Options:
+${describeOptions(OPTIONS)}
 
 Exit codes: 0 all tests fail as expected, 1 a test passes nevertheless, or a mend cannot be undone, 2 wrong usage.
 `;
 
-const OPTIONS = { check: { type: 'boolean', help: '' } } as const;
 const LEFT_OUT = ['.git', '.dev', '.test', 'dist', 'node_modules', 'states'];
 const MARK = 'CONTROL_MENDS'; // a variable, whose value is the path of the copy
 const START_MS = 30_000; // for a test to start; then it may take three times as long as before, or else it hangs
