@@ -10,12 +10,12 @@ export interface Mend {
 
 export const MENDS: readonly Mend[] = [
   {
-    bug: '`watch` and `info` showed the end',
-    edits: [['bin/shared/words/describe.ts', "if (ended && ended === textOf(entry, 'reason'))", 'if (false)']],
-  },
-  {
     bug: 'The board showed a save that was refused',
     edits: [['bin/board/state.ts', 'isOfRun && /^no way', 'false && /^no way']],
+  },
+  {
+    bug: '`watch` and `info` showed the end',
+    edits: [['bin/shared/words/describe.ts', "if (ended && ended === textOf(entry, 'reason'))", 'if (false)']],
   },
   {
     bug: 'Two servers could serve at one Unix socket',
@@ -186,15 +186,15 @@ export const MENDS: readonly Mend[] = [
     edits: [['control.ts', 'if (code === running?.before.code)', 'if (code === running?.before.code && code === -1)']],
   },
   {
-    bug: 'A program that exits at a `shutdown`',
-    edits: [['control.ts', "if (command === 'shutdown' && isResponding)", 'if (false)']],
-  },
-  {
     bug: 'Whoever followed `/api/info` by its tag',
     edits: [
       ['control.ts', 'const tag = link.infoTag(); // first', 'const info = link.info();'],
       ['control.ts', "prepare(200, link.info(), 'ETag', tag)", "prepare(200, info, 'ETag', link.infoTag())"],
     ],
+  },
+  {
+    bug: 'A program that exits at a `shutdown`',
+    edits: [['control.ts', "if (command === 'shutdown' && isResponding)", 'if (false)']],
   },
   {
     bug: '64 silent connections',
