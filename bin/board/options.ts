@@ -66,7 +66,7 @@ ${describeOptions(OPTIONS)}
 
 ${ENVIRONMENT_HELP}
 
-Exit codes: 1 cannot listen, 2 usage error.
+Exit codes: 1 cannot listen, or no TARGET can be reached, 2 usage error.
 `;
 
 const DEFAULT_PORT = '8390';
@@ -134,6 +134,7 @@ function refuseAddress({ host, port, socket }: Address): void {
  *
  * @param timeoutMs Of a request to a target.
  * @throws {UsageError} If a target or a file is invalid.
+ * @throws {Error} If there are targets, but their machines cannot be reached.
  */
 export async function setUp(
   { words, sources, keyFile, viewKeyFile }: CommandLine,
@@ -145,7 +146,10 @@ export async function setUp(
   const targets = hasTargets || folders.length > 0
     ? await parseTargets(words, { ...sources, timeoutMs })
     : [onlyTarget(createClient({}, { timeoutMs }))];
-  for (const reason of unreachable.values()) warn(reason);
+  const reasons = [...unreachable.values()];
+  const isEmpty = targets.length + folders.length === 0; // and the page would stay so
+  if (isEmpty && reasons.length > 0) throw new Error(reasons.join('; '));
+  for (const reason of reasons) warn(reason);
   const key = keyFile === undefined ? createKey() : readKey(keyFile);
   const viewKey = viewKeyFile === undefined ? undefined : readKey(viewKeyFile);
   if (viewKey === key) throw new UsageError(`--view-key-file must hold another key than --key-file: '${viewKeyFile}'`);

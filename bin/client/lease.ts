@@ -71,7 +71,8 @@ export async function pauseFor(targets: readonly Target[], lease: Lease): Promis
   if (paused.length > 0) await sleepUntil(Date.now() + durationMs, end.signal);
   for (const name of SIGNALS) process.off(name, interrupt);
   if (end.signal.aborted) {
-    warn(`interrupted: paused systems stay paused; to resume them: ${resumeLine}`);
+    const rest = `: paused systems stay paused; to resume them: ${resumeLine}`;
+    warn(`interrupted${paused.length === 0 ? '' : rest}`);
     return void process.kill(process.pid, end.signal.reason as string); // so that a shell ends the loop around it, too
   }
   await inParallel(paused, lease.resume);

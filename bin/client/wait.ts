@@ -70,8 +70,11 @@ export async function waitFor(
 }
 
 /** What is known at the end. */
-function describeLast({ status, reply, info: { detail }, end }: FollowedSystem, condition: Condition | null): string {
-  const current = describeCurrent(findStatus(status) ?? null) + (end === null ? '' : `: ${describeEnd(end)}`);
+function describeLast(system: FollowedSystem, condition: Condition | null): string {
+  const { reply, info: { detail }, infoAt, end, error } = system;
+  const status = findStatus(system.status) ?? null;
+  const why = status === null && infoAt > 0 ? error : ''; // of one that has never responded, a notice has said it
+  const current = why || describeCurrent(status) + (end === null ? '' : `: ${describeEnd(end)}`);
   if (condition === null) return current;
   const { field } = condition;
   const value = fieldOf(detail, field);

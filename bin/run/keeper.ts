@@ -11,6 +11,7 @@ import type { Keep, Listed } from './processes.ts';
 
 const MARK = 'CONTROL_KEEPER_MARK'; // a variable, because every user can read the arguments of a process
 const LOG = 'CONTROL_KEEPER_LOG'; // the path of the log, and its last line
+const WORDS = 'CONTROL_KEEPER_WORDS'; // a variable, too: `pkill -9 -f control-run` would kill a keeper that names it
 const EXEC_MS = 1000; // a starting process has no mark before exec()
 
 /** Instead of the first process of a program that is about to start: only the mark identifies its processes. */
@@ -20,6 +21,7 @@ export const STARTING: Listed = { pid: -1, startedAt: 0 };
 // be sent to all children of control-run. If it cannot start control-run, which may be deleted or lack memory, it
 // signals the known processes itself, so that nothing stays stopped.
 const SCRIPT = `
+eval "set -- $${WORDS}"
 cgroup=$1 folder=$2 known=
 shift 2
 trap '' HUP INT TERM
@@ -45,13 +47,17 @@ fi
  * @param log Where the keeper appends the end of the program.
  */
 export function startKeeper(graceMs: number, mark: string, cgroup: string, folder: string, log: LogFile): Keep {
-  const name = `control-run-keeper-${process.pid}`;
+  const name = `keeper-${process.pid}`;
   const lastEntry = log.entry('end', { ended: 'control-run is gone' });
   const self = [process.execPath, ...process.execArgv, process.argv[1] as string];
+  const words = [cgroup, folder, ...self, name, `${OWN_GROUP}`, `${graceMs}`];
   // In its own session, signals from the terminal do not reach it.
-  const shell = spawn('/bin/sh', ['-c', SCRIPT, name, cgroup, folder, ...self, name, `${OWN_GROUP}`, `${graceMs}`], {
+  const shell = spawn('/bin/sh', ['-c', SCRIPT, name], {
     detached: true, stdio: ['pipe', 'ignore', 'ignore'],
-    env: { ...process.env, [MARK]: mark, [LOG]: JSON.stringify([log.path, lastEntry]) },
+    env: {
+      ...process.env, [MARK]: mark, [LOG]: JSON.stringify([log.path, lastEntry]),
+      [WORDS]: words.map((word) => `'${word.replaceAll("'", `'\\''`)}'`).join(' '),
+    },
   });
   shell.on('error', () => {}); // there is no sh on Windows
   shell.stdin.on('error', () => {});

@@ -59,6 +59,7 @@ export interface Option {
   default?: string | boolean;
   /** What its value means: `SECONDS`. A switch has none. */
   value?: string;
+  /** Empty if the tool only refuses the option, and why. */
   help: string;
   /** Completes its value: with these words (also after a comma), file names or host names. */
   completion?: readonly string[] | 'files' | 'hosts';
@@ -137,7 +138,8 @@ function describeParseError(error: NodeJS.ErrnoException, options: Options): str
   if (error.message.includes('argument missing')) return `${option} requires a value`;
   const sentence = error.message.split(/[.\n]\s/)[0] as string;
   const isUnknown = error.code === 'ERR_PARSE_ARGS_UNKNOWN_OPTION';
-  const hint = isUnknown ? suggest(option, withCommon(options).map(([name]) => `--${name}`)) : '';
+  const names = withCommon(options).flatMap(([name, { help }]) => help === '' ? [] : [name]);
+  const hint = isUnknown ? suggest(option.slice(2), names, '--') : '';
   return sentence.charAt(0).toLowerCase() + sentence.slice(1) + hint;
 }
 

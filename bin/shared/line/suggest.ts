@@ -8,8 +8,9 @@ const MAX_WORDS = 3;
  * Returns ` (did you mean pause?)`, for the end of a message; empty if no words are near, or too many.
  *
  * @param words May come from anywhere: the result is not safe to print.
+ * @param prefix Precedes each of them, such as `--`.
  */
-export function suggest(word: string, words: Iterable<string>): string {
+export function suggest(word: string, words: Iterable<string>, prefix: string = ''): string {
   const typed = word.toLowerCase();
   const all = [...new Set(words)];
   const most = Math.min(MAX_MISTAKES, Math.floor(typed.length / LETTERS_PER_MISTAKE));
@@ -18,7 +19,8 @@ export function suggest(word: string, words: Iterable<string>): string {
     near = all.filter((other) => differsBy(mistakes, typed, other.toLowerCase()));
   }
   if (near.length === 0 && typed !== '') near = all.filter((other) => other.toLowerCase().startsWith(typed));
-  return near.length === 0 || near.length > MAX_WORDS ? '' : ` (did you mean ${near.join(' or ')}?)`;
+  if (near.length === 0 || near.length > MAX_WORDS) return '';
+  return ` (did you mean ${near.map((one) => prefix + one).join(' or ')}?)`;
 }
 
 /** Whether no more than `mistakes` characters are missing, added, wrong, or swapped with the next one. */

@@ -236,12 +236,15 @@ function checkForClient({ host, socketPath, token }: Omit<Access, 'port'>): WebA
 }
 
 function clientFor({ host, port, socketPath, token }: Access, reach: Reach): PrintableClient {
-  const { timeoutMs, machine, title } = reach;
+  const { timeoutMs, machine, title, tokenFile } = reach;
   if (machine?.label && socketPath?.startsWith('/') === false) {
     throw new UsageError(`the path of a socket on ${machine.label} must be absolute, got '${socketPath}'`);
   }
   const connect = machine?.connect && (() => machine.connect!(socketPath ?? `${host}:${port}`));
-  return new PrintableClient(host, port, { timeout: timeoutMs, socketPath, token, connect }, machine, title);
+  const client = new PrintableClient(host, port, { timeout: timeoutMs, socketPath, token, connect }, machine, title);
+  const isWithheld = tokenFile === null && ownToken() !== undefined;
+  if (isWithheld) client.tokenHint = `it needs a token, and a name without a label gets none: write ${client.target}`;
+  return client;
 }
 
 // ───── The token and the name ────────────────────────────────────────────────────────────────────────────────────

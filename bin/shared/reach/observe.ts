@@ -7,6 +7,7 @@ import type { PrintableClient, PrintableReply } from './replies.ts';
 const WAIT_S = 1; // with `detail`, also the time between two queries of the detail
 const PAUSE_MS = 10; // between two requests
 const RETRY_MS = 250; // if the system is offline, or its server cannot wait
+const LOOKUP_MS = 2000; // if its host is unknown: each attempt asks a name server
 
 /** The result of a request. */
 interface Observation {
@@ -50,6 +51,7 @@ export async function* observe(
     tag = hasTag && (isNew || query !== 'detail') ? reply.tag : undefined;
     if (!reply.ok) current = endpoint; // another server may take over
     const hasWaited = isNew || performance.now() - start > RETRY_MS; // unless the server has no place for that
-    await sleep(hasTag && hasWaited ? PAUSE_MS : RETRY_MS, undefined, { signal }).catch(() => {});
+    const retryMs = !reply.ok && ['ENOTFOUND', 'EAI_AGAIN'].includes(`${reply.code}`) ? LOOKUP_MS : RETRY_MS;
+    await sleep(hasTag && hasWaited ? PAUSE_MS : retryMs, undefined, { signal }).catch(() => {});
   }
 }

@@ -56,6 +56,8 @@ export class PrintableClient extends WebApiClient {
   readonly machine: Machine;
   /** Absolute; undefined if it has a host and a port. */
   readonly socketPath: string | undefined;
+  /** The error if it has no token, but the server requires one; empty for what the server says. */
+  tokenHint: string = '';
   readonly #title: string | undefined;
 
   /** @param title What messages call it, instead of the address. */
@@ -110,6 +112,9 @@ export class PrintableClient extends WebApiClient {
     }
     if (endpoint === 'info' && lacksInfo(reply)) {
       return { ...reply, phase: 'answered', error: STATUS_ONLY, original: STATUS_ONLY };
+    }
+    if (reply.statusCode === 401 && this.tokenHint !== '') {
+      return { ...reply, error: this.tokenHint, original: this.tokenHint };
     }
     if (reply.phase === 'answered') return { ...reply, error: excerpt(reply.error), original: reply.error };
     if (reply.statusCode !== undefined) return { ...reply, error: printable(reply.error), original: reply.error };

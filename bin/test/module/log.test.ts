@@ -19,7 +19,7 @@ import { runHost } from '../host.ts';
 import { BEARER, HOST, INFO, PAUSE, SAVE, WAIT, ask, head } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, VERSION, WebApiServer } from '../../../control.ts';
-import { becomeNobody, contentsOf } from './helpers.ts';
+import { becomeNobody, contentsOf, randomNumbers, SEED } from './helpers.ts';
 import { checkDelivered, checkSent, completion, countEvents, flood, parseLog, readLog } from './log.ts';
 import type { SystemInfo, WebApiServerOptions } from '../../../control.ts';
 import type { StartedServer } from '../helpers.ts';
@@ -407,6 +407,7 @@ describe('A command', { ...LIMIT, concurrency: 4 }, () => {
 
 describe('Of 10,000 commands, over 8 connections, in both lanes', LIMIT, () => {
   const [CLIENTS, EACH, DEATHS] = [8, 1250, 15];
+  const random = randomNumbers(SEED);
 
   /** Returns whether Node 20 has aborted the host, because a thread was terminated in the middle of the HTTP parser. */
   async function run(t: TestContext): Promise<boolean> {
@@ -437,7 +438,7 @@ describe('Of 10,000 commands, over 8 connections, in both lanes', LIMIT, () => {
     let [isOver, answers, deaths] = [false, 0, 0];
     void host.ended.then(() => (isOver = true));
     const isDeathDue = (): boolean => {
-      return deaths < DEATHS && answers > (deaths + 0.5 * Math.random()) * EACH * CLIENTS / DEATHS;
+      return deaths < DEATHS && answers > (deaths + 0.5 * random()) * EACH * CLIENTS / DEATHS;
     };
     const floods = Array.from({ length: CLIENTS }, (_, client) => flood(port, `c${client}`, (query, number) => {
       const fields = number % 4 === 0 ? [HOST, WAIT] : [HOST];
@@ -470,6 +471,7 @@ describe('Of 10,000 commands, over 8 connections, in both lanes', LIMIT, () => {
   }
 
   it('the log, the responses and what was delivered agree, although 15 server threads die', async (t) => {
+    t.diagnostic(`the seed is ${SEED}`);
     while (await run(t));
   });
 });
@@ -481,6 +483,8 @@ describe('A program that is killed', LIMIT, () => {
     const folder = makeFolder(t);
     const paths = Array.from({ length: SERVERS }, (_, server) => join(folder, `${server}.jsonl`));
     const sent: Sent[][] = paths.map(() => []);
+    const random = randomNumbers(SEED);
+    t.diagnostic(`the seed is ${SEED}`);
     for (let kills = 0; kills <= KILLS; kills += 1) {
       const host = runHost(t, `
         const all = ${JSON.stringify(paths)}.map((log) => ({ systemStatus: () => ACTIVE, ...place, log }));
@@ -492,7 +496,7 @@ describe('A program that is killed', LIMIT, () => {
         await Promise.allSettled(servers.map(complete));
       `);
       const ports = await host.hear<number[]>();
-      let answersLeft = 1 + Math.floor(99 * Math.random());
+      let answersLeft = 1 + Math.floor(99 * random());
       const floods = ports.map((port) => flood(port, `k${kills}`, request, (_, latest) => {
         if (latest !== undefined) answersLeft -= 1;
         if (answersLeft <= 0 && kills < KILLS) host.process.kill('SIGKILL'); // others wait for their response

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { LIMIT, TOKEN, makeSocketPath, startServer, takeAll } from '../helpers.ts';
-import { BEARER, HOST, PAGE, PAUSE, STATUS, exchange, head } from '../http.ts';
+import { BEARER, COMMANDS, HOST, INFO, PAGE, PAUSE, STATUS, ask, exchange, head } from '../http.ts';
 import { lacks } from '../needs.ts';
 import type { WebApiServerOptions } from '../../../control.ts';
 
@@ -212,4 +212,19 @@ describe('The server', LIMIT, () => {
       assert.equal(takeAll(server).length, accepted, 'what was refused is not queued');
     });
   }
+
+  it('requires the token at every endpoint: without it, no request has an effect', async (t) => {
+    const { server, port } = await startServer(t, { token: TOKEN, commands: { evaluate: {} } });
+    const question = server.ask('Delete?').then(() => 'answered', () => 'withdrawn');
+    const { asks: [{ id }] } = (await ask(port, INFO, BEARER)).body;
+    const names = [...COMMANDS, 'evaluate', `answer?id=${id}`, 'unknown'];
+    for (const line of [STATUS, INFO, 'GET /', ...names.map((name) => `POST /api/${name}`)]) {
+      for (const fields of [[], [`${BEARER}x`]]) {
+        assert.equal((await ask(port, line, ...fields)).statusCode, 401, `${line} ${fields}`);
+      }
+    }
+    assert.deepEqual(takeAll(server), []);
+    server.withdraw();
+    assert.equal(await question, 'withdrawn');
+  });
 });

@@ -29,6 +29,7 @@ describe('The command line of control-board', LIMIT, () => {
       ['--port', '9000']],
     ['--host is no option: write --listen gpu1:8390 for the page, or the target gpu1:8391 for a system',
       ['--host', 'gpu1']],
+    ["unknown option '--prot'; see --help", ['--prot', '9000']],
     ['--socket is no option: write the target unix:/run/x.sock', ['--socket', '/run/x.sock']],
     [/^--allow-host must be .*, got 'http:\/\/box'$/, ['--allow-host', 'http://box']],
     [/^--allow-host must be .*, got ''$/, ['--allow-host=']],

@@ -256,6 +256,16 @@ describe('control-client pause --for', AT_ONCE, () => {
     assert.deepEqual([code, stdout], [4, 'active\n']);
   });
 
+  it('says nothing of paused systems when interrupted before any is paused', { skip: lacks('Unix') }, async (t) => {
+    const { target, requests } = await startWeb(t, () => new Promise(() => {}));
+    const { child, ended } = startProgram(t, 'client', ['pause', '--for', '1h', target]);
+    await until(() => requests.length > 0);
+    child.kill('SIGINT');
+    const { stderr } = await ended;
+    assert.match(stderr, /: pause not sent: .*\ncontrol-client: interrupted\n$/);
+    assert.equal(child.signalCode, 'SIGINT');
+  });
+
   it('leaves the system paused when interrupted, and says how to resume it', { skip: lacks('Unix') }, async (t) => {
     const { address: { port }, client } = await launchSystem(t);
     const target = `127.0.0.1:${port}`;

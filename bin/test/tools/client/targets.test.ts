@@ -37,7 +37,7 @@ describe('control-client with several targets', SUITE, () => {
     const port = await freePort();
     const { code, stdout, stderr } = await call(['status', '--json', web.target, `127.0.0.1:${port}`]);
     const outcomes = linesOf(stdout).map((line) => JSON.parse(line));
-    outcomes.sort((one) => (one.target === web.target ? -1 : 1));
+    outcomes.sort((one, other) => Number(other.target === web.target) - Number(one.target === web.target));
     const error = `http://127.0.0.1:${port} does not respond: connect ECONNREFUSED 127.0.0.1:${port}`;
     assert.deepEqual(outcomes, [
       { target: web.target, status: 'active' }, { target: `127.0.0.1:${port}`, status: 'offline', error },

@@ -3,7 +3,10 @@
 
 import assert from 'node:assert/strict';
 import { chownSync } from 'node:fs';
+import { Duplex } from 'node:stream';
 import { it } from 'node:test';
+import { observe } from '../../../shared/reach/observe.ts';
+import { PrintableClient } from '../../../shared/reach/replies.ts';
 import { freePort, makeSocketPath, NO_TOKEN, startServer, TOKEN } from '../../helpers.ts';
 import { startUnreachable } from '../../host.ts';
 import { leaveSocket, LIMIT } from '../../module/helpers.ts';
@@ -114,6 +117,20 @@ const CAUSES: readonly [what: string, outcome: keyof typeof OUTCOMES, Start, nee
     return { target: (await startWeb(t, () => null)).target, error: /has not responded \(.+\)/ };
   }],
 ];
+
+it('control-client asks for the address of an unknown host every two seconds at most', LIMIT, async () => {
+  const end = new AbortController();
+  const times: number[] = [];
+  const lookUp = (): Duplex => {
+    if (times.push(performance.now()) === 2) end.abort();
+    const error = Object.assign(new Error('getaddrinfo ENOTFOUND box'), { code: 'ENOTFOUND' });
+    return new Duplex({ construct: (callback) => callback(error) }).on('error', () => {});
+  };
+  const client = new PrintableClient('box', 80, { connect: lookUp });
+  for await (const { status } of observe(client, 'info', end.signal)) assert.equal(status, 'no answer');
+  const [first = 0, second = 0] = times;
+  assert.ok(second - first >= 1990, `${second - first} ms`);
+});
 
 for (const [what, outcome, start, needs] of CAUSES) {
   it(`control-client reports a system if ${what}`, { ...LIMIT, skip: needs && lacks(needs) }, async (t) => {

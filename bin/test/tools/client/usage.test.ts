@@ -43,6 +43,9 @@ const REFUSED: Record<string, Row[]> = {
     [['wait'], `${AWAITED}, got nothing`],
     [['wait', 'loss', 'low'], `${AWAITED}, got 'loss'`],
     [['wait', 'loss', '<', 'low'], `${CONDITION}, got 'loss < low'`],
+    ...['epoch = 3 and loss < 0.1', 'phase=warm || loss<1'].map((text): Row => [
+      ['wait', text], `a condition must be one comparison, got '${text}'`,
+    ]),
     [['help', 'pause', 'resume'], "unexpected argument 'resume'; see --help"],
     [['completion', 'tcsh'], "the shell must be one of bash, zsh, fish, got 'tcsh'"],
   ],
@@ -90,6 +93,7 @@ const REFUSED: Record<string, Row[]> = {
   'an unknown option, a missing value, and an unexpected value': [
     [['status', '--prot', '1'], "unknown option '--prot' (did you mean --port?); see --help"],
     [['pause', '--color'], "unknown option '--color'; see --help"],
+    [['shutdown', '--force'], "unknown option '--force'; see --help"], // not --for
     [['pause', '-x'], "unknown option '-x'; see --help"],
     [['status', '--port'], '--port requires a value; see --help'],
     [['status', '--port', '-1'],

@@ -91,7 +91,7 @@ export async function isTidy(running: Running): Promise<void> {
 
 /** Lists the keepers, which end the processes of the program if control-run is killed. */
 export function keepersOf({ child }: Running): number[] {
-  const name = `\0control-run-keeper-${child.pid}\0`;
+  const name = `\0keeper-${child.pid}\0`;
   return listPids().filter((pid) => tryRead(`/proc/${pid}/cmdline`).includes(name));
 }
 

@@ -1,5 +1,6 @@
 // kill -9 of control-run at random moments: no process of the program stays behind, stopped or running.
 
+import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { chmodSync, copyFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { makeFolder, perform, start, until } from '../../helpers.ts';
 import { randomNumbers } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
-import { BANNER, cgroupsOf, killAll, listTasks, tryRead, WAYS } from './helpers.ts';
+import { BANNER, cgroupsOf, keepersOf, killAll, listTasks, tryRead, WAYS } from './helpers.ts';
 import type { ControlCommand } from '../../../../control.ts';
 import type { Running } from '../../helpers.ts';
 import type { Task } from './helpers.ts';
@@ -80,19 +81,34 @@ describe('control-run: kill -9', { concurrency: 4, timeout: 3_600_000, skip: lac
   }
 
   it('leaves nothing stopped even if control-run has been deleted meanwhile', async (t) => {
-    const folder = makeFolder(t);
-    const copy = join(folder, 'run.mjs');
-    copyFileSync('dist/bin/run.js', copy);
-    const line = ['--port', '0', '--', 'sh', '-c', 'echo $$ ready; while :; do sleep 0.05; done'];
-    const running = start(t, process.execPath, [copy, ...line]);
-    await Promise.all([running.shows(BANNER), running.shows(/ready/)]);
-    await perform(Number(BANNER.exec(running.output())?.[2]), 'pause');
+    const { copy, running, isGone } = await pauseCopy(t);
     rmSync(copy);
     running.child.kill('SIGKILL');
-    const pid = Number(/(\d+) ready/.exec(running.output())?.[1]);
-    await until(() => listTasks().every((task) => task.pid !== pid), () => `${pid} is left`);
+    await isGone();
+  });
+
+  it('leaves nothing stopped after pkill -9 -f control-run, which does not find the keeper', async (t) => {
+    const { copy, running, isGone } = await pauseCopy(t);
+    const lineOf = (pid: number): string => tryRead(`/proc/${pid}/cmdline`);
+    assert.deepEqual(keepersOf(running).map((pid) => lineOf(pid).includes('control-run')), [false]);
+    killAll(listTasks().map(({ pid }) => pid).filter((pid) => lineOf(pid).includes(copy))); // only those of this test
+    await isGone();
   });
 });
+
+/** Pauses a program that runs under a copy of control-run. */
+async function pauseCopy(t: TestContext): Promise<{ copy: string; running: Running; isGone(): Promise<void> }> {
+  const copy = join(makeFolder(t), "control-run's.mjs");
+  copyFileSync('dist/bin/run.js', copy);
+  const line = ['--port', '0', '--', 'sh', '-c', 'echo $$ ready; while :; do sleep 0.05; done'];
+  const running = start(t, process.execPath, [copy, ...line]);
+  await Promise.all([running.shows(BANNER), running.shows(/ready/)]);
+  await perform(Number(BANNER.exec(running.output())?.[2]), 'pause');
+  const pid = Number(/(\d+) ready/.exec(running.output())?.[1]);
+  t.after(() => killAll([pid]));
+  const isGone = (): Promise<void> => until(() => listTasks().every((one) => one.pid !== pid), () => `${pid} is left`);
+  return { copy, running, isGone };
+}
 
 async function kill(
   t: TestContext,

@@ -16,7 +16,7 @@ const DURATION = 'must be a number of seconds or a duration (30m, 2h, 1.5d), abo
 const WRONG: [args: string[], message: string][] = [
   [[], 'COMMAND is missing; see --help'],
   [['--'], 'COMMAND is missing; see --help'],
-  [['--nice', '5', 'true'], "unknown option '--nice' (did you mean --name?); see --help"],
+  [['--nice', '5', 'true'], "unknown option '--nice'; see --help"],
   [['--grace', '--', 'true'],
     '--grace requires a value (write --grace=VALUE if it starts with a dash); see --help'],
   [['--port', '65536', 'true'], "--port must be an integer from 0 to 65535, got '65536'"],

@@ -173,7 +173,7 @@ describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks(
     assert.equal((await getInfo(third.port)).status, 'active');
   });
 
-  it('is written before the client hears of it; a pause survives every end, without a save', async (t) => {
+  it('is written before the sender of a pause gets its outcome; a pause survives every end, without a save', async (t) => {
     const { path, command, starts, env } = prepare(t);
     const first = await startRun(t, ['--state', path], command);
     await until(() => starts().length === 1);

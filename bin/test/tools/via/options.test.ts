@@ -5,7 +5,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { UsageError } from '../../../shared/line/options.ts';
-import { makeFolder, runProgram, TOKEN } from '../../helpers.ts';
+import { makeFolder, runProgram, startServer, TOKEN, until } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { call, linesOf, makeFile } from '../client/helpers.ts';
@@ -13,6 +13,8 @@ import { openSession, startWeb } from '../client/systems.ts';
 import { quote, reach, via, viaShell } from './helpers.ts';
 import type { Ended } from '../../helpers.ts';
 import type { Session } from '../client/systems.ts';
+
+const NO_COMMAND = "cannot start '/nowhere/x': there is no such command; only a single word is a host";
 
 describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
   it('takes the label from the last word, or the one before =', async () => {
@@ -146,7 +148,7 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
     const session = openSession(t);
     const { requests } = await session.serve('train-7');
     const [here, there, nowhere] = [via('here', session), 'there=/nowhere/x y', 'nowhere=/nowhere/x y'];
-    const absent = ['there', 'nowhere'].map((label) => `${label}: cannot start '/nowhere/x': spawn /nowhere/x ENOENT`);
+    const absent = ['there', 'nowhere'].map((label) => `${label}: ${NO_COMMAND}`);
     const cases: [vias: string[], args: string[], code: number, stdout: string[], unreachable?: number][] = [
       [[here], ['pause', 'train'], 0, ['here/train-7  ok']],
       [[here, there], ['pause', 'train'], 5, ['here/train-7  ok'], 1],
@@ -188,19 +190,38 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
   });
 
   it('reports a system at an address of a machine that cannot be reached as not answering', async (t) => {
-    const why = "cannot start '/nowhere/x': spawn /nowhere/x ENOENT";
     const run = (...args: string[]): Promise<Ended> => reach(t, ['m=/nowhere/x y'], args);
     const [status, pause, wait] = await Promise.all([
       run('status'), run('pause', ':80', '--wait'), run('wait', 'offline', ':80', '--timeout', '2'),
     ]);
-    assert.deepEqual([status.code, status.stdout], [5, `m/localhost:8391  no answer: ${why}\n`]);
-    assert.deepEqual([pause.code, pause.stderr], [5, `control-client: m/:80: pause not sent: ${why}\n`]);
+    assert.deepEqual([status.code, status.stdout], [5, `m/localhost:8391  no answer: ${NO_COMMAND}\n`]);
+    assert.deepEqual([pause.code, pause.stderr], [5, `control-client: m/:80: pause not sent: ${NO_COMMAND}\n`]);
     const reason = 'not offline after N s: the system does not report its status';
     assert.deepEqual([wait.code, wait.stderr.replace(/\d+\.\d/, 'N')], [4, `control-client: m/:80: ${reason}\n`]);
   });
 
+  it('says why a system of wait does not answer any more', async (t) => {
+    const session = openSession(t);
+    const { requests } = await session.serve('train-7');
+    const file = join(makeFolder(t), 'pid');
+    const { XDG_RUNTIME_DIR } = session.env;
+    const script = `[ -e ${file} ] && exit 7; echo $$ >${file}; XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR} exec "$@"`;
+    const waiting = reach(t, [viaShell('m', script)], ['wait', 'paused', 'train', '--timeout', '8']);
+    await until(() => requests.length > 1);
+    process.kill(Number(readFileSync(file, 'utf8')), 'SIGKILL');
+    const { code, stderr } = await waiting;
+    assert.match(stderr, /: m\/train-7: not paused after \S+ s: sh (ended with exit code 7|was killed by SIGKILL)\n$/);
+    assert.equal(code, 4);
+  });
+
+  it('ends control-board if no target can be reached, because its page would stay empty', async (t) => {
+    const args = ['--listen', 'localhost:0', '--via', 'm=/nowhere/x y', 'm/train'];
+    const { code, stderr } = await runProgram(t, 'board', args);
+    assert.deepEqual([code, stderr], [1, `control-board: m: ${NO_COMMAND}\n`]);
+  });
+
   it('sends a token only to a machine that is named, to all, or from the file of the target', async (t) => {
-    const [one, two] = [openSession(t), openSession(t)];
+    const [one, two, three] = [openSession(t), openSession(t), openSession(t)];
     const webs = [await one.serve('train-7'), await two.serve('train-7')];
     const vias = [via('a', one), via('b', two)];
     const own = 'the-token-of-a-file';
@@ -218,6 +239,10 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
       const sent = webs.flatMap(({ tokens }) => tokens.splice(0));
       assert.deepEqual(sent, expected.map((token) => token && `Bearer ${token}`), `${args}`);
     }
+    await startServer(t, { name: 'eval', socketPath: `${three.folder}/`, token: TOKEN });
+    const locked = await reach(t, [...vias, via('c', three)], ['pause', 'eval'], { CONTROL_TOKEN: TOKEN });
+    const [title, hint] = [`c/eval-${process.pid}`, 'it needs a token, and a name without a label gets none'];
+    assert.deepEqual([locked.code, locked.stderr], [1, `control-client: ${title}: ${hint}: write ${title}\n`]);
   });
 
   it('shows the command neither the token nor the names', async (t) => {
