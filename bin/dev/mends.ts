@@ -31,7 +31,7 @@ Exit codes: 0 all tests fail as expected, 1 a test passes nevertheless, or a men
 `;
 
 const LEFT_OUT = ['.git', '.dev', '.test', 'dist', 'node_modules', 'states'];
-const MARK = 'CONTROL_MENDS'; // a variable, whose value is the path of the copy
+const MARK = 'MENDS'; // a variable, whose value is the path of the copy
 const START_MS = 30_000; // for a test to start; then it may take three times as long as before, or else it hangs
 const CLOSE_MS = 1000; // for output that a process without the mark keeps open
 const ALL_LIMIT_MS = 600_000; // for all tests of the unmodified copy
