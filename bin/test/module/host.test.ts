@@ -42,6 +42,20 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
     isOver.abort();
     await Promise.all(others);
   });
+
+  it('has the same since, by and reason after a save of an active system as before', async (t) => {
+    const { address: { port }, client } = await launchSystem(t);
+    const getCause = async (): Promise<Partial<SystemInfo>> => {
+      const { status, since, by, reason } = await getInfo(port);
+      return { status, since, by, reason };
+    };
+    for (const command of ['pause', 'resume']) await client.request(command, { by: 'ana', reason: 'noon', wait: 60 });
+    const { since, ...cause } = await getCause();
+    assert.deepEqual(cause, { status: 'active', by: 'ana', reason: 'noon' });
+    await sleep(2); // so that times differ
+    await client.request('save-state', { by: 'bob', wait: 60 });
+    assert.deepEqual(await getCause(), { since, ...cause });
+  });
 });
 
 describe('describe()', { ...LIMIT, concurrency: true }, () => {

@@ -252,6 +252,7 @@ rate = 0.1
 def set_rate(learning_rate: float, note: str = 'none'):
     global rate
     if learning_rate < 0: raise ValueError('learning_rate must not be negative')
+    if note == 'long': raise ValueError('x' * 100_000)
     before, rate = rate, learning_rate
     return {'before': before, 'rate': rate, 'note': note, 'by': control.request.get('by')}
 control = Control(save, {'set': set_rate})
@@ -270,6 +271,7 @@ print('ended', flush=True)
     await showsDetail(run, { learning_rate: 0.01 });
     assert.deepEqual(await set({ learning_rate: -1 }), [500, 'set failed: learning_rate must not be negative']);
     await run.running.shows(/^Traceback .*\n[^]*ValueError: learning_rate must not be negative\n/m);
+    assert.match(String(await set({ learning_rate: 1, note: 'long' })), /^500,set failed: x{1000}$/);
     assert.deepEqual(await set({}), [400, 'set: learning_rate must be a number, got nothing']);
     assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
     const second = { before: 0.01, rate: 0.2, note: 'ü\n', by: null };

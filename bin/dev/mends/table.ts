@@ -1,0 +1,215 @@
+// The mends that a small edit undoes. To add one, add its row to bin/track-record.md.
+
+/** What undoes the mend of a bug. */
+export interface Mend {
+  /** How the text of its row begins. */
+  bug: string;
+  /** A text that a file has exactly once, and what brings the bug back in its place. */
+  edits: readonly (readonly [path: string, present: string, earlier: string])[];
+}
+
+export const MENDS: readonly Mend[] = [
+  {
+    bug: 'The board showed a save that was refused',
+    edits: [['bin/board/state.ts', 'isOfRun && /^no way', 'false && /^no way']],
+  },
+  {
+    bug: '`watch` and `info` showed the end',
+    edits: [['bin/shared/words/describe.ts', "if (ended && ended === textOf(entry, 'reason'))", 'if (false)']],
+  },
+  {
+    bug: 'Two servers could serve at one Unix socket',
+    edits: [['control.ts', 'listening.removeDead(path, found)', 'fs.rmSync(path, { force: true })']],
+  },
+  {
+    bug: 'Own commands that filled the queue',
+    edits: [['control.ts', 'if (lane.waiting() >=', 'if (commands.waiting() + own.waiting() >=']],
+  },
+  {
+    bug: 'Own commands that waited at a shutdown',
+    edits: [['control.ts', "while (command === 'shutdown' && isDone &&", "while (false &&"]],
+  },
+  {
+    bug: 'A second `pause` put',
+    edits: [[
+      'control.ts', 'if (holds.length < 15)',
+      'if (holds.length > 0) return holds.map((one) => ({ ...one, reason }));\n  if (holds.length < 15)',
+    ]],
+  },
+  {
+    bug: 'A `pause` whose sender had given up',
+    edits: [['bin/client/main.ts', 'const limit = wait && values.timeout !== undefined', 'const limit = false']],
+  },
+  {
+    bug: 'With 16 waiting commands',
+    edits: [['control.ts', 'blocking.includes(one) || index', 'index']],
+  },
+  {
+    bug: 'After the clock was set',
+    edits: [
+      ['control.ts', 'startAt] = performance.now() + skew;', 'startAt] = Date.now();'],
+      ['control.ts', 'endAt] = performance.now() + skew;', 'endAt] = Date.now();'],
+    ],
+  },
+  {
+    bug: '`shutdown --wait` said `not shut down`',
+    edits: [['bin/shared/reach/follow.ts', "status === OFFLINE || moment === 'ending'", 'false']],
+  },
+  {
+    bug: 'A status that a command had led to',
+    edits: [['control.ts', '    this.#publish(); // while the previous command', '    // while the previous command']],
+  },
+  {
+    bug: 'control-run with a cgroup reported',
+    edits: [
+      [
+        'bin/run/processes.ts', '(startedAt >= main.startedAt || inside.has(pid))',
+        '(this.#cgroup === null ? startedAt >= main.startedAt : inside.has(pid))',
+      ],
+      ['bin/run/processes.ts', 'if (!members.has(main.pid) && !main.hasEnded()) members.set', 'if (false) members.set'],
+    ],
+  },
+  {
+    bug: 'Clients sent the token to another user',
+    edits: [[
+      'control.ts', "('node:path');\n  statSync(path);",
+      "('node:path');\n  if (statSync(path, { throwIfNoEntry: false }) === undefined) return;",
+    ]],
+  },
+  {
+    bug: 'Another user could make a server of root',
+    edits: [[
+      'control.ts', "['/', absolute.split('/')];",
+      "[process.getBuiltinModule('node:fs').realpathSync(absolute), ['.']];",
+    ]],
+  },
+  {
+    bug: 'A mistyped name',
+    edits: [['bin/shared/reach/names.ts', 'if (!isName ||', 'if (!isName || absence === undefined ||']],
+  },
+  {
+    bug: 'While a command waited, a program that never yields',
+    edits: [['control.ts', 'next === null || performance.now() - next.since > 250', 'next === null']],
+  },
+  {
+    bug: '`Age` and `heardAt` left out',
+    edits: [
+      ['control.ts', 'return (link.advanceClock() - Atomics', 'return (Atomics.load(memory, cells.CLOCK) - Atomics'],
+      ['control.ts', '(performance.now() - clockStart) / 250); }', 'Atomics.load(memory, cells.CLOCK) + 1); }'],
+    ],
+  },
+  {
+    bug: 'systemd-tmpfiles deleted',
+    edits: [['control.ts', "process.platform === 'linux' ? 0o1600 : 0o600", '0o600']],
+  },
+  {
+    bug: 'control-run dropped or replaced',
+    edits: [['bin/run/supervisor.ts', 'return { ...this.#detail, run };', 'return { ...this.#detail, ...run };']],
+  },
+  {
+    bug: '`--release-gpu` believed',
+    edits: [[
+      'bin/run/gpu.ts',
+      "if (failures.length === 0) failures = await this.#confirm([...this.#held.keys()], 'checkpointed');", '',
+    ]],
+  },
+  {
+    bug: 'A `--state` that could not be written',
+    edits: [['bin/run/state.ts', 'this.#retryTimer = setTimeout(() => this.keep(holds), RETRY_MS).unref();', '']],
+  },
+  {
+    bug: 'On Windows, `shutdown` ended only',
+    edits: [['bin/run/processes.ts', 'if (IS_WINDOWS && !this.#main.hasEnded()) await endTree(this.#main.pid);', '']],
+  },
+  {
+    bug: 'On Windows, `save-state`',
+    edits: [['bin/run/options.ts', "'win32' ? NOT_ON_WINDOWS : []", "'win32' ? [] : []"]],
+  },
+  {
+    bug: 'On macOS, `save-state`',
+    edits: [['bin/run/processes.ts', 'if (processes.every(({ pid }) => pid === this.#main.pid)) return', 'return']],
+  },
+  {
+    bug: 'The board locked everybody out',
+    edits: [['bin/board/server.ts', "this.#oldest('without key') ?? this.#oldest('idle') ?? socket", 'socket']],
+  },
+  {
+    bug: 'The board showed a crash',
+    edits: [['bin/board/system.ts', 'end !== null && isCrash(end);', 'false;']],
+  },
+  {
+    bug: 'The console missed a change',
+    edits: [['bin/console/session.ts', 'if (!this.#isReading && !isFirst) return;', 'if (!this.#isReading) return;']],
+  },
+  {
+    bug: '`list` and `--all` removed the socket',
+    edits: [['bin/shared/reach/folder.ts', ' && Date.now() - mtimeMs > YOUNG_MS', '']],
+  },
+  {
+    bug: 'An error of a Python program',
+    edits: [['bin/run/control.py', '(to_text(error) or repr(error))[:1000]', 'to_text(error) or repr(error)']],
+  },
+  {
+    bug: 'A `--save-command` that hung',
+    edits: [['bin/run/operator.ts', "request === 'shutdown' ? 'signal' : 'command'", "'signal'"]],
+  },
+  {
+    bug: 'A command that was done was reported as failed',
+    edits: [['control.ts', "isDone ? 'valueOmitted' : 'error'", "'error'"]],
+  },
+  {
+    bug: 'A host name that does not exist',
+    edits: [['control.ts', "&& /^(ECONNREFUSED|ENOENT)$/.test(reply.code ?? '')", '']],
+  },
+  {
+    bug: 'Without free file descriptors',
+    edits: [['bin/shared/reach/replies.ts', "['EMFILE', 'ENFILE', 'EACCES']", "['EACCES']"]],
+  },
+  {
+    bug: 'After `kill -9` of control-run',
+    edits: [['bin/run/keeper.ts', 'while read -r line; do known=$line; done\n', 'exit\n']],
+  },
+  {
+    bug: 'A detail that was too long',
+    edits: [['bin/run/channel.ts', '(isRecord(detail) && fits(detail))) &&', 'isRecord(detail)) &&']],
+  },
+  {
+    bug: 'An object that throws',
+    edits: [['control.ts', "return 'an error that cannot be described';", 'throw error;']],
+  },
+  {
+    bug: 'A second `shutdown` ended',
+    edits: [['control.ts', 'endSignal === null && isServed)', 'endSignal === null && isServed && before !== PAUSED)']],
+  },
+  {
+    bug: 'A save changed who had paused',
+    edits: [['control.ts', 'if (code === running?.before.code)', 'if (code === running?.before.code && code === -1)']],
+  },
+  {
+    bug: 'Whoever followed `/api/info` by its tag',
+    edits: [
+      ['control.ts', 'const tag = link.infoTag(); // first', 'const info = link.info();'],
+      ['control.ts', "prepare(200, link.info(), 'ETag', tag)", "prepare(200, info, 'ETag', link.infoTag())"],
+    ],
+  },
+  {
+    bug: 'A program that exits at a `shutdown`',
+    edits: [['control.ts', "if (command === 'shutdown' && isResponding)", 'if (false)']],
+  },
+  {
+    bug: '64 silent connections',
+    edits: [['control.ts', 'idleSince < one.idleSince ? other : one', 'idleSince < one.idleSince ? one : other']],
+  },
+  {
+    bug: 'Processes that a tool started',
+    edits: [['bin/shared/reach/access.ts', "delete process.env['CONTROL_TOKEN'];", '']],
+  },
+  {
+    bug: 'A server could clear the terminal',
+    edits: [['bin/shared/words/text.ts', "return text.replaceAll(CONTROLS, ' ');", 'return text;']],
+  },
+  {
+    bug: 'A checkpoint from the future',
+    edits: [['bin/demo/checkpoints.ts', 'Math.max(Date.now(), Date.parse(time) + 1 || 0)', 'Date.now()']],
+  },
+];
