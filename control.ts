@@ -50,7 +50,9 @@ import type { Duplex } from 'node:stream';
 const SOMEBODY = 'somebody'; // holds the pause of a sender without a name
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
-const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxQueueSize', 'maxConnections', 'log'];
+const SHARED_OPTIONS = [
+  'name', 'socketPath', 'token', 'allowedHosts', 'maxQueueSize', 'maxConnections', 'log',
+] as const;
 const SERVER_OPTIONS = [
   'systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', ...SHARED_OPTIONS,
 ];
@@ -160,7 +162,7 @@ export interface CommandOutcome {
 // power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
 // HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
 //
-// There are seven journals: see `journals` below. The thread appends to the two lanes, and the host to the others.
+// There are seven journals: see prepareThreadData(). The thread appends to the lanes, and the host to the others.
 //
 // - One counter, ACCEPTED, numbers the commands of all journals: #waiting() orders them by it. A number that a dying
 //   thread did not use is a gap.
@@ -362,8 +364,8 @@ const CELL = {
 // that contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none, and a
 // `data:` URL gains nothing). Hence three rules for these functions:
 //
-// - They use nothing but each other, which bundlers rename alike, their arguments and globals, and contain no coverage
-//   counters: hence the `istanbul` comment.
+// - They are declarations, and use only each other (bundlers rename both alike), their arguments and globals. They
+//   contain no coverage counters: hence the `istanbul` comment.
 // - Methods of object literals take the place of named functions and classes, which bundlers wrap in helpers that the
 //   thread lacks. Shims for these helpers do not survive minification.
 // - They avoid what older targets compile to helpers, too: async functions, object spread, class fields.
@@ -655,7 +657,10 @@ function createLog(
           if (end[0] !== 10) fs.writeSync(file, '\n'); // the last line is incomplete
           written = fs.writeSync(file, bytes);
           if (written < bytes.length) throw new Error(`'${path}' has no room for more`);
-          if (bytes.length > 0 && stats.size > maxSize) log.rotate(stats);
+          if (bytes.length > 0 && stats.size > maxSize) underLock(path, stats.ino, () => {
+            const present = fs.statSync(path, { throwIfNoEntry: false }); // another process may have renamed it
+            if (present?.ino === stats.ino) fs.renameSync(path, `${path}.1`);
+          });
         } finally {
           fs.closeSync(file);
         }
@@ -666,18 +671,14 @@ function createLog(
       }
       return written;
     },
-
-    /** Renames the file: another process may find it too large, too, and would rename the next one. */
-    rotate({ ino }: Stats): void {
-      underLock(path, ino, () => {
-        if (fs.statSync(path, { throwIfNoEntry: false })?.ino === ino) fs.renameSync(path, `${path}.1`);
-      });
-    },
   };
   return log;
 }
 
-/** Calls back under a lock for a file, which all processes know by its inode; or not, if another one has the lock. */
+/**
+ * Calls back under a lock for a file, which processes know by its inode: two of them may be about to rename or remove
+ * it, and the second one would do so with what replaces it. Does nothing if another one has the lock.
+ */
 function underLock(path: string, ino: number, act: () => void): void {
   const { mkdirSync, rmSync, statSync } = process.getBuiltinModule('node:fs');
   const lock = `${path}.${ino}.lock`;
@@ -686,7 +687,8 @@ function underLock(path: string, ino: number, act: () => void): void {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
     const { mtimeMs } = statSync(lock, { throwIfNoEntry: false }) ?? { mtimeMs: Date.now() };
-    if (Date.now() - mtimeMs > 1000) rmSync(lock, { recursive: true, force: true }); // its process was killed
+    const age = Date.now() - mtimeMs; // below 0 if the clock was set back
+    if (age > 1000 || age < -60_000) rmSync(lock, { recursive: true, force: true }); // its process was killed
     return;
   }
   try { act(); } finally { rmSync(lock, { recursive: true, force: true }); } // it is gone if that took longer than 1 s
@@ -754,33 +756,30 @@ export function isAllowedHost(authority: string, names: readonly string[]): bool
 }
 
 function createPolicy({ host, token, allowedHosts }: ThreadData) {
-  const missingHost = prepare(400, { error: 'Missing Host header' });
-  const duplicateField = prepare(400, { error: 'Duplicate header field' });
-  const hostHint = 'Host not allowed: use localhost or an IP address, or set the option allowedHosts';
-  const foreignHost = prepare(403, { error: hostHint });
-  const webPage = prepare(403, { error: 'Requests from web pages are not allowed: use control-board' });
+  const hostHint = 'use localhost or an IP address, or set the option allowedHosts';
   const tokenHint = 'set CONTROL_TOKEN_FILE or CONTROL_TOKEN, or the option token of WebApiClient';
-  const [noToken, wrongToken] = ['Missing', 'Wrong'].map((fault) => {
-    return prepare(401, { error: `${fault} token: ${tokenHint}` }, 'WWW-Authenticate', 'Bearer');
-  }) as [PreparedResponse, PreparedResponse];
   let allowedAuthority: string | undefined; // cached: most requests have the same
   /** Returns an error response if the request is malformed, could come from a web page, or lacks the token. */
   return ({ method, httpVersion }: IncomingMessage, head: RequestHead, isUnix: boolean): PreparedResponse | null => {
     const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site, authorization = '' } } = head;
-    if (head.hasDuplicate) return duplicateField;
-    if (hostField === undefined && httpVersion !== '1.0') return missingHost; // RFC 9112 §3.2
+    if (head.hasDuplicate) return prepare(400, { error: 'Duplicate header field' });
+    const needsHost = hostField === undefined && httpVersion !== '1.0'; // RFC 9112 §3.2
+    if (needsHost) return prepare(400, { error: 'Missing Host header' });
     const isLocal = authority === undefined || authority === allowedAuthority || isUnix;
-    if (!isLocal && !isAllowedHost(authority, [host, ...allowedHosts])) return foreignHost;
+    const isForeign = !isLocal && !isAllowedHost(authority, [host, ...allowedHosts]);
+    if (isForeign) return prepare(403, { error: `Host not allowed: ${hostHint}` });
     if (!isUnix) allowedAuthority = authority;
     const isTyped = site === 'none' && (method === 'GET' || method === 'HEAD'); // typed into the address bar
-    if (origin !== undefined || (site !== undefined && !isTyped)) return webPage;
+    const isWebPage = origin !== undefined || (site !== undefined && !isTyped);
+    if (isWebPage) return prepare(403, { error: 'Requests from web pages are not allowed: use control-board' });
     if (token === undefined) return null;
     const { createHash, timingSafeEqual } = process.getBuiltinModule('node:crypto'); // slow to load, often not needed
     const given = /^Bearer +(\S+)$/i.exec(authorization)?.[1]; // RFC 6750 §2.1
-    if (given === undefined) return noToken;
     // The time that it takes to compare digests reveals nothing about the token.
-    const [one, other] = [given, token].map((text) => createHash('sha256').update(text).digest());
-    return timingSafeEqual(one as Buffer, other as Buffer) ? null : wrongToken;
+    const [one, other] = [given ?? '', token].map((text) => createHash('sha256').update(text).digest());
+    if (timingSafeEqual(one as Buffer, other as Buffer)) return null;
+    const error = `${given === undefined ? 'Missing' : 'Wrong'} token: ${tokenHint}`;
+    return prepare(401, { error }, 'WWW-Authenticate', 'Bearer');
   };
 }
 
@@ -1245,16 +1244,11 @@ function listen(data: ThreadData, server: HttpServer, { report, log }: Link) {
         listening.fail({ code: 'EADDRINUSE', message: `another server listens at '${path}'` });
       });
       probe.on('error', (error: NodeJS.ErrnoException) => {
-        if (error.code === 'ECONNREFUSED' && found !== undefined) listening.removeDead(path, found);
+        if (error.code === 'ECONNREFUSED' && found !== undefined) underLock(path, found.ino, () => {
+          if (listening.isSame(path, found)) fs.rmSync(path, { force: true }); // a client may have been faster
+        });
         else if (error.code !== 'ENOENT') return listening.fail(error); // ENOENT: a faster server has removed it
         listening.linkSocket(privateFolder, path);
-      });
-    },
-
-    /** Removes a socket: another server may have found it, too, and would remove what replaces it. */
-    removeDead(path: string, found: Stats): void {
-      underLock(path, found.ino, () => {
-        if (listening.isSame(path, found)) fs.rmSync(path, { force: true }); // a client may have been faster
       });
     },
 
@@ -1475,7 +1469,7 @@ export class WebApiServer<Name extends string = never> {
   #running: Taken | null = null; // the same, until it is completed
   #isSampling = false; // systemStatus() or describe() runs
   #seen = 0; // SEQUENCE when the queue was last found empty
-  #announced: Found | null = null; // by the latest poll
+  #found: Found | null = null; // by the latest poll
   #interrupt: AbortController | null = null; // of `signal`
   readonly #events: EventEmitter = new EventEmitter().setMaxListeners(0); // 'command' wakes nextCommand()
   readonly #warned: Set<string> = new Set();
@@ -1486,7 +1480,8 @@ export class WebApiServer<Name extends string = never> {
     this.#memory = this.#data.memory;
     this.#published = this.#data.first;
     this.#journals = openJournals(this.#data.journals, 0);
-    this.commands = options.commands === undefined ? {} as Declarations<Name> : options.commands;
+    const { commands = {} } = options;
+    this.#journals.declarations.append(0, Date.now(), checkCommands(commands));
   }
 
   /** A copy of the declarations. They can be replaced while the server runs; the queue keeps what it has accepted. */
@@ -1568,7 +1563,7 @@ export class WebApiServer<Name extends string = never> {
     const { journal } = this.#look() ?? {};
     if (journal === undefined) throw new EmptyError('The command queue is empty');
     this.#taken = this.#running = { journal, index: journal.take(), before: this.#published };
-    this.#announced = null;
+    this.#found = null;
     this.#wakeThread();
     const { command } = this.request as CommandRequest<Name>;
     const responded = Atomics.load(this.#memory, CELL.RESPONDED);
@@ -1774,7 +1769,7 @@ export class WebApiServer<Name extends string = never> {
    * hold the pause. While a command runs, this decides as if that had succeeded.
    */
   #isDue({ journal, index }: Place): boolean {
-    if (journal === this.#announced?.journal && index === this.#announced?.index) return true;
+    if (journal === this.#found?.journal && index === this.#found?.index) return true;
     const running = this.#running === null ? null : this.request;
     if (journal.expiredAfter(index) > 0) return false;
     if (journal === this.#journals.own && running?.command === 'shutdown') return false;
@@ -1811,12 +1806,12 @@ export class WebApiServer<Name extends string = never> {
 
   /** Looks anew. What this returns does not expire before the next poll or take. */
   #poll(): Found | null {
-    const before = this.#announced;
-    this.#announced = null;
+    const before = this.#found;
+    this.#found = null;
     const next = this.#look();
     if (next === null) return null;
     const isSame = next.journal === before?.journal && next.index === before.index;
-    return (this.#announced = { ...next, since: isSame ? before.since : performance.now() });
+    return (this.#found = { ...next, since: isSame ? before.since : performance.now() });
   }
 
   /** Finds the first of these commands that waits to be delivered. */
@@ -2141,7 +2136,8 @@ export class WebApiClient {
   async request(endpoint: string, options: RequestOptions = {}): Promise<WebApiReply> {
     check('endpoint', endpoint, 'string', 'status, info or the name of a command', COMMAND_NAME.test(endpoint));
     checkOptions('request', options, ['wait', 'by', 'reason', 'expires', 'mine', 'arguments', 'id', 'tag', 'signal']);
-    const { wait, expires, mine, signal } = options;
+    const { wait, expires, mine, by = '', reason = '', id = '', signal } = options;
+    for (const [name, text] of Object.entries({ by, reason, id })) check(name, text, 'string', 'a string');
     const json = JSON.stringify(options.arguments);
     if (json !== undefined) check('arguments', options.arguments, 'object', 'an object');
     if (wait !== undefined) checkInteger('wait', wait, 1, 300);
@@ -2308,9 +2304,7 @@ export interface Control extends Pick<WebApiServer, 'hasCommands' | 'holds' | 's
 }
 
 /** Configuration of `launch()`: its own options, and those of the server. */
-export interface LaunchConfig extends Pick<WebApiServerOptions,
-  'name' | 'socketPath' | 'token' | 'allowedHosts' | 'maxQueueSize' | 'maxConnections' | 'log'
-> {
+export interface LaunchConfig extends Pick<WebApiServerOptions, typeof SHARED_OPTIONS[number]> {
   /** Host and port, or null for no web API. Default: `['localhost', 8391]`, or none of them with a `socketPath`. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
   /** Pauses before the first step, as saved: see `WebApiServerOptions.cause`. An empty list is false, the default. */

@@ -66,7 +66,7 @@ ${describeOptions(OPTIONS)}
 
 ${ENVIRONMENT_HELP}
 
-Exit codes: 1 cannot listen, or no TARGET can be reached, 2 usage error.
+Exit codes: 1 cannot listen, or no machine of a TARGET can be reached, 2 usage error.
 `;
 
 const DEFAULT_PORT = '8390';

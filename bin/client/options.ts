@@ -35,7 +35,7 @@ const OPTIONS = {
   timeout: {
     type: 'string', value: 'SECONDS',
     help: 'time limit of --wait, --mine and --for (default 30), of wait (default: none), and of status, info, list ' +
-      'and asks (default 5, at most 5); a command sent with --wait and --timeout expires at this time',
+      'and asks (at most 5, the default); a command sent with --wait and --timeout expires at this time',
   },
   for: {
     type: 'string', value: 'SECONDS',
@@ -91,7 +91,7 @@ Exit codes:
   0  success; shutdown --wait: also if the system was already offline
   1  refused or failed: the queue is full, the token is wrong, the command failed, the status is unknown, …
   2  usage error, no live system has the name, or the system does not take the arguments
-  3  offline: nothing listens at the address
+  3  offline: no control server listens at the address
   4  wait, --wait: not reached or not done in time; the command is still pending unless it has expired
   5  no answer: the system does not respond, or its machine cannot be reached; the command may still take effect,
      unless the error says 'not sent' or names the machine alone
@@ -205,7 +205,7 @@ export function helpOn(word: string = 'help'): string {
 /** What --timeout is for one command. */
 function timeoutHelp({ name, options = [] }: Command): string {
   if (name === 'wait') return 'time limit, such as 90s or 30m (default: none)';
-  if (!options.includes('wait')) return 'time limit (default 5, at most 5)';
+  if (!options.includes('wait')) return 'time limit, at most 5 (default)';
   const waiting = ['wait', 'mine', 'for'].filter((option) => options.includes(option)).map((option) => `--${option}`);
   const expiry = 'with --wait, the command also expires at this time';
   return `time limit of ${waiting.join(' and ')}, such as 90s or 30m (default 30); ${expiry}`;

@@ -26,7 +26,7 @@ a Markdown table. A cell that names no version of Node uses Node 24. With words,
 all of them. Skips Windows if there is no Wine. Installs everything from the npm registry into a temporary folder:
 1.3 GB, about two minutes in all.
 
-Exit codes: 0 all cells pass, 1 a cell fails, 2 wrong usage.
+Exit codes: 0 all cells pass, 1 a cell fails, 2 usage error.
 `;
 
 // ───── The host ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -46,7 +46,7 @@ with these paths, or whose paths contain one of the words. Uses the tools in dis
 runs this. The first lines of bin/dev/pages.ts state the rules. Needs Linux, root, unshare, script, ip, curl, jq and
 python3. The pages have no network.
 
-Exit codes: 0 all pass, 1 a block fails, 2 wrong usage.
+Exit codes: 0 all pass, 1 a block fails, 2 usage error.
 `;
 
 const SET_UP = `mount -t tmpfs tmpfs /run && mkdir -p /run/user/1000 ${TOOLS} ${HOME} && hostname laptop &&

@@ -6,9 +6,23 @@ export interface Mend {
   bug: string;
   /** A text that a file has exactly once, and what brings the bug back in its place. */
   edits: readonly (readonly [path: string, present: string, earlier: string])[];
+  /** Whether the test then never ends. */
+  hangs?: true;
 }
 
 export const MENDS: readonly Mend[] = [
+  {
+    bug: '`pkill -9 -f control-run` also killed',
+    edits: [['bin/run/keeper.ts', '`keeper-${process.pid}`', '`control-run-keeper-${process.pid}`']],
+  },
+  {
+    bug: 'A `pause --for` that was interrupted',
+    edits: [['bin/client/lease.ts', "paused.length === 0 ? '' : rest", 'rest']],
+  },
+  {
+    bug: 'With several `--via`, the error',
+    edits: [['bin/shared/reach/access.ts', 'if (isWithheld)', 'if (false)']],
+  },
   {
     bug: 'The board showed a save that was refused',
     edits: [['bin/board/state.ts', 'isOfRun && /^no way', 'false && /^no way']],
@@ -19,7 +33,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'Two servers could serve at one Unix socket',
-    edits: [['control.ts', 'listening.removeDead(path, found)', 'fs.rmSync(path, { force: true })']],
+    edits: [['control.ts', 'underLock(path, found.ino, () => {', '[0].forEach(() => {']],
   },
   {
     bug: 'Own commands that filled the queue',

@@ -242,7 +242,7 @@ function clientFor({ host, port, socketPath, token }: Access, reach: Reach): Pri
   }
   const connect = machine?.connect && (() => machine.connect!(socketPath ?? `${host}:${port}`));
   const client = new PrintableClient(host, port, { timeout: timeoutMs, socketPath, token, connect }, machine, title);
-  const isWithheld = tokenFile === null && ownToken() !== undefined;
+  const isWithheld = tokenFile === null && Boolean(TOKEN ?? process.env[TOKEN_FILE]); // a file that is not read
   if (isWithheld) client.tokenHint = `it needs a token, and a name without a label gets none: write ${client.target}`;
   return client;
 }

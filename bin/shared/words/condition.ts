@@ -7,7 +7,6 @@ import { textOfJson } from './text.ts';
 /** A word between a field and a number. */
 export const OPERATOR: RegExp = /^(<=|>=|!=|==?|<|>)$/;
 const FORM = /^\s*([^<>=!]*[^<>=!\s])\s*(<=|>=|!=|==?|<|>)\s*([^<>=!\s].*?)\s*$/s;
-const COMBINED = /^[^"'].*\s(and|or|&&|\|\|)\s.*[<>=!]/s; // otherwise, `a = 1 and b < 2` would wait for a text for ever
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 
 export interface Condition {
@@ -27,10 +26,12 @@ export function parseCondition(text: string): Condition {
   const [, field, operator = '', typed = ''] = FORM.exec(text) ?? [];
   const operand = typed.replace(/^(["'])(.*)\1$/s, '$2');
   const number = NUMBER.test(operand) ? Number(operand) : NaN;
-  if (COMBINED.test(typed)) throw new UsageError(`a condition must be one comparison, got '${text}'`);
   if (field === undefined || (/[<>]/.test(operator) && Number.isNaN(number))) {
     const form = 'FIELD < NUMBER (or <=, >, >=, =, !=) or FIELD = TEXT (or !=)';
     throw new UsageError(`a condition must be ${form}, got '${text}'`);
+  }
+  if (operand === typed && /[<>=]/.test(typed)) { // `a = 1 and b < 2` would wait for this text for ever
+    throw new UsageError(`a condition must be one comparison; a text with <, > or = needs quotes, got '${text}'`);
   }
   return { text: text.trim(), field, isMetBy: (value) => compare(value, operator, operand, number) };
 }

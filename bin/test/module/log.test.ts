@@ -6,7 +6,7 @@ import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
   appendFileSync, chownSync, copyFileSync, existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, readlinkSync,
-  renameSync, rmSync, rmdirSync, statSync, symlinkSync, truncateSync, writeFileSync,
+  renameSync, rmSync, rmdirSync, statSync, symlinkSync, truncateSync, utimesSync, writeFileSync,
 } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
@@ -641,6 +641,28 @@ describe('A log that others move', { ...LIMIT, concurrency: 4, skip: lacks('Unix
     assert.ok(lstatSync(`${path}.1`).isFile() && statSync(path).size < 2000);
     const { filler, ...others } = countEvents(readLog(`${path}.1`, path));
     assert.deepEqual(others, { start: 1, status: 1, command: 2, outcome: 2, end: 1 });
+  });
+
+  it('is not renamed while another process does so; only a killed one has not done so after 1 s', async (t) => {
+    const path = makePath(t);
+    writeFileSync(path, FILLER);
+    const lock = `${path}.${statSync(path).ino}.lock`;
+    const makeLock = (ageS: number): void => {
+      mkdirSync(lock, { recursive: true });
+      utimesSync(lock, Date.now() / 1000 - ageS, Date.now() / 1000 - ageS);
+    };
+    makeLock(-30);
+    const { server, client } = await startBusy(t, { log: path });
+    const save = async (): Promise<void> => assert.ok((await client.request('save-state', { wait: 60 })).ok);
+    for (let count = 0; count < 3; count += 1) await save();
+    assert.deepEqual([existsSync(`${path}.1`), existsSync(lock)], [false, true]);
+    for (const ageS of [10, -3600]) {
+      makeLock(ageS);
+      if (existsSync(`${path}.1`)) renameSync(`${path}.1`, path); // with its inode
+      for (let count = 0; count < 3; count += 1) await save(); // the first removes the lock, and the second renames
+      assert.deepEqual([existsSync(`${path}.1`), existsSync(lock)], [true, false]);
+    }
+    await server.close();
   });
 
   it('is not renamed if another process has just done so', async (t) => {

@@ -137,15 +137,17 @@ describe('The file of a Unix socket', SUITE, () => {
   it('is not removed while another server removes it; only a killed one has not done so after 1 s', async (t) => {
     const socketPath = makeSocketPath(t);
     const folder = dirname(socketPath);
-    await leaveSocket(socketPath);
-    makeLock(socketPath, 10);
-    const first = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
-    await first.runInBackground();
-    await first.close();
-    assert.deepEqual(readdirSync(folder), []);
+    for (const ageS of [10, -3600]) {
+      await leaveSocket(socketPath);
+      makeLock(socketPath, ageS);
+      const first = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
+      await first.runInBackground();
+      await first.close();
+      assert.deepEqual(readdirSync(folder), []);
+    }
 
     await leaveSocket(socketPath);
-    const lock = makeLock(socketPath, -3600);
+    const lock = makeLock(socketPath, -30);
     const other = new WebApiServer({ systemStatus: () => PAUSED, socketPath: `${socketPath}-` });
     await other.runInBackground();
     const refused = assert.rejects(new WebApiServer({ systemStatus: () => ACTIVE, socketPath }).runInBackground(), {

@@ -43,8 +43,8 @@ const REFUSED: Record<string, Row[]> = {
     [['wait'], `${AWAITED}, got nothing`],
     [['wait', 'loss', 'low'], `${AWAITED}, got 'loss'`],
     [['wait', 'loss', '<', 'low'], `${CONDITION}, got 'loss < low'`],
-    ...['epoch = 3 and loss < 0.1', 'phase=warm || loss<1'].map((text): Row => [
-      ['wait', text], `a condition must be one comparison, got '${text}'`,
+    ...['epoch = 3 and loss < 0.1', 'phase=warm||loss<1', 'a = 1, b != 2'].map((text): Row => [
+      ['wait', text], `a condition must be one comparison; a text with <, > or = needs quotes, got '${text}'`,
     ]),
     [['help', 'pause', 'resume'], "unexpected argument 'resume'; see --help"],
     [['completion', 'tcsh'], "the shell must be one of bash, zsh, fish, got 'tcsh'"],

@@ -206,7 +206,7 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
     const file = join(makeFolder(t), 'pid');
     const { XDG_RUNTIME_DIR } = session.env;
     const script = `[ -e ${file} ] && exit 7; echo $$ >${file}; XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR} exec "$@"`;
-    const waiting = reach(t, [viaShell('m', script)], ['wait', 'paused', 'train', '--timeout', '8']);
+    const waiting = reach(t, [viaShell('m', script)], ['wait', 'paused', 'train', '--timeout', '20']);
     await until(() => requests.length > 1);
     process.kill(Number(readFileSync(file, 'utf8')), 'SIGKILL');
     const { code, stderr } = await waiting;
@@ -239,6 +239,8 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
       const sent = webs.flatMap(({ tokens }) => tokens.splice(0));
       assert.deepEqual(sent, expected.map((token) => token && `Bearer ${token}`), `${args}`);
     }
+    const unread = await reach(t, vias, ['pause', 'train'], { CONTROL_TOKEN_FILE: '/nowhere/token' });
+    assert.deepEqual([unread.code, unread.stderr], [0, '']);
     await startServer(t, { name: 'eval', socketPath: `${three.folder}/`, token: TOKEN });
     const locked = await reach(t, [...vias, via('c', three)], ['pause', 'eval'], { CONTROL_TOKEN: TOKEN });
     const [title, hint] = [`c/eval-${process.pid}`, 'it needs a token, and a name without a label gets none'];
