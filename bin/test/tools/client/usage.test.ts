@@ -235,7 +235,7 @@ describe('The help of control-client', LIMIT, () => {
     for (const [word, limit] of [
       ['pause', 'of --wait and --for, such as 90s or 30m (default 30); with --wait'],
       ['resume', 'of --wait and --mine, such'], ['run', 'of --wait, such'],
-      ['wait', 'such as 90s or 30m (default: none)'], ['info', '(default 5, at most 5)'],
+      ['wait', 'such as 90s or 30m (default: none)'], ['info', 'at most 5 (default)'],
     ] as const) {
       const { stdout } = await call(['help', word]);
       assert.match(stdout, new RegExp(`^  --timeout SECONDS  time limit,? ${limit.replaceAll(/[()]/g, '\\$&')}`, 'm'));
