@@ -22,7 +22,7 @@ Usage: node bin/dev/run.mjs mends [--check] [WORD ...]
 
 Undoes each mend in ${PAGE}, in a copy of this folder, and runs the test of the bug, which must fail. Before
 that, all these tests must pass. With words, only the bugs whose rows contain one of them. Takes about ten minutes. The
-tests of control-run need Linux and root.
+tests of control-run and of sockets need Linux and root.
 
 Options:
 ${describeOptions(OPTIONS)}
@@ -65,9 +65,9 @@ async function main(): Promise<number> {
     console.log(`${applicable.length} of ${cases.length} mends can be undone`);
     return isComplete ? EXIT.DONE : EXIT.REFUSED;
   }
-  const red = await tryAll(applicable, copy());
-  console.log(`${red} of ${cases.length} tests fail as expected`);
-  return red === cases.length ? EXIT.DONE : EXIT.REFUSED;
+  const { red, skipped } = await tryAll(applicable, copy());
+  console.log(`${red} of ${cases.length} tests fail as expected${skipped === 0 ? '' : `, ${skipped} are skipped`}`);
+  return red + skipped === cases.length ? EXIT.DONE : EXIT.REFUSED;
 }
 
 /** Below .dev/, because other users, as whom tests run programs, can reach this folder. */
@@ -86,18 +86,21 @@ function copy(): string {
   return folder;
 }
 
-/** Returns how many tests fail as expected. */
-async function tryAll(cases: readonly Case[], folder: string): Promise<number> {
+/** Returns how many tests fail as expected, and how many need something that this machine lacks. */
+async function tryAll(cases: readonly Case[], folder: string): Promise<{ red: number; skipped: number }> {
   const fault = await build(folder);
   if (fault !== '') throw new Error(fault);
   console.error(`${cases.length} tests of the unmodified sources`);
   const { output } = await test(cases.map(({ row }) => row), folder, ALL_LIMIT_MS);
-  let red = 0;
+  let [red, skipped] = [0, 0];
   for (const one of cases) {
     const { row, edits } = one;
     const duration = durationIn(output, '✔', row);
     if (duration === null) {
-      print(one, `${durationIn(output, '✖', row) === null ? 'DOES NOT RUN' : 'FAILS'} in the unmodified sources`);
+      const needs = /^ *﹣ .*# (.*)$/m.exec(lineIn(output, '﹣', row))?.[1];
+      if (needs !== undefined) skipped += 1;
+      const fault = lineIn(output, '✖', row) === '' ? 'DOES NOT RUN' : 'FAILS';
+      print(one, needs === undefined ? `${fault} in the unmodified sources` : `skipped (${needs})`);
       continue;
     }
     console.error(`undoing: ${row.bug}`);
@@ -113,7 +116,7 @@ async function tryAll(cases: readonly Case[], folder: string): Promise<number> {
     print(one, `${verdict} (${((performance.now() - start) / 1000).toFixed()} s)`);
     for (const [path] of edits) cpSync(path, `${folder}/${path}`);
   }
-  return red;
+  return { red, skipped };
 }
 
 function print({ row }: Case, verdict: string): void {
@@ -132,10 +135,14 @@ function test(rows: readonly Row[], folder: string, limitMs: number): Promise<Re
 }
 
 /** Returns how long a test took, in milliseconds; null if the output has no such verdict on it. */
-function durationIn(output: string, verdict: '✔' | '✖', { test: { title } }: Row): number | null {
-  const start = `${verdict} ${title} (`;
-  const line = output.split('\n').map((one) => one.trim()).find((one) => one.startsWith(start));
-  return line === undefined ? null : parseFloat(line.slice(start.length));
+function durationIn(output: string, verdict: '✔' | '✖', row: Row): number | null {
+  const line = lineIn(output, verdict, row);
+  return line === '' ? null : parseFloat(line.slice(`${verdict} ${row.test.title} (`.length));
+}
+
+/** Returns the line with a verdict on a test, or an empty text. */
+function lineIn(output: string, verdict: '✔' | '✖' | '﹣', { test: { title } }: Row): string {
+  return output.split('\n').map((one) => one.trim()).find((one) => one.startsWith(`${verdict} ${title} (`)) ?? '';
 }
 
 /** Runs Node in the copy, and ends what it leaves running, as some bugs do. */

@@ -5,7 +5,7 @@ import { spawnSync } from 'node:child_process';
 import { accessSync, constants, existsSync, readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import { delimiter, join } from 'node:path';
-import { findPast } from './tools/versions.ts';
+import { findPast } from './versions.ts';
 
 /** Debian's Python, which has Debian's modules. */
 export const PYTHON = '/usr/bin/python3';

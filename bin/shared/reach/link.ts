@@ -30,7 +30,6 @@ const MAX_SOCKETS = 1000;
 
 /** Another attempt needs a person; without one, it could lock an account. */
 const NEEDS_PERSON = /Permission denied|Host key verification failed|(password|terminal) is required/;
-const NO_COMMAND = 'there is no such command; only a single word is a host';
 const NO_FRAME = 'it sent what is not a frame';
 const NO_NODE = /node\b.*(not found|No such file)|bad option: --import|getBuiltinModule/i;
 const NODE_HINT = '; it needs Node 20.19 or newer there, in the PATH of such commands';
@@ -104,7 +103,8 @@ class FarEnd {
     this.#child = spawn(program, args, { stdio: 'pipe', detached: this.#hasGroup, windowsHide: true });
     running.add(this);
     this.#child.on('error', ({ code, message }: NodeJS.ErrnoException) => {
-      this.end(`cannot start '${program}': ${code === 'ENOENT' ? NO_COMMAND : message}`);
+      const missing = `there is no such command${program === 'ssh' ? '' : '; only a single word is a host'}`;
+      this.end(`cannot start '${program}': ${code === 'ENOENT' ? missing : message}`);
     });
     const { stdin, stdout, stderr } = this.#child;
     if ((stdin as Writable | undefined) === undefined) return; // no free file descriptor; the error follows

@@ -7,17 +7,17 @@ import { join, resolve } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { isDeepStrictEqual } from 'node:util';
-import { VERSION } from '../../../control.ts';
-import { LIMIT, makeFolder, preload, runProgram, start, startProgram, until } from '../helpers.ts';
-import { lacks } from '../needs.ts';
-import { startBoard, untilSystem } from './board/helpers.ts';
-import { startMcp } from './mcp/helpers.ts';
-import { DEFAULT_WAY, PYTHON, startRun } from './run/helpers.ts';
-import { quote, viaShell } from './via/helpers.ts';
+import { VERSION } from '../../control.ts';
+import { LIMIT, makeFolder, preload, runProgram, start, startProgram, until } from './helpers.ts';
+import { lacks } from './needs.ts';
+import { startBoard, untilSystem } from './tools/board/helpers.ts';
+import { startMcp } from './tools/mcp/helpers.ts';
+import { DEFAULT_WAY, PYTHON, startRun } from './tools/run/helpers.ts';
+import { quote, viaShell } from './tools/via/helpers.ts';
 import { build, findPast } from './versions.ts';
 import type { TestContext } from 'node:test';
-import type { Running } from '../helpers.ts';
-import type { StartedRun } from './run/helpers.ts';
+import type { Running } from './helpers.ts';
+import type { StartedRun } from './tools/run/helpers.ts';
 
 /** A version, and the folder that has its `dist/`. */
 interface Version {
@@ -145,7 +145,7 @@ function testPair(tools: Version, programs: Version, haveVia: boolean): void {
     const { env, startTrain, startLoop } = open(t, tools, programs);
     const [{ port }] = await Promise.all([startTrain(), startLoop(programs)]);
 
-    const { SystemStatus, WebApiClient } = await import(moduleOf(tools)) as typeof import('../../../control.ts');
+    const { SystemStatus, WebApiClient } = await import(moduleOf(tools)) as typeof import('../../control.ts');
     const client = new WebApiClient('127.0.0.1', port);
     const send = async (endpoint: string, options?: object): Promise<any> => {
       const { ok, body } = await client.request(endpoint, { wait: 30, ...options });
@@ -230,7 +230,8 @@ function testPair(tools: Version, programs: Version, haveVia: boolean): void {
     const { pid } = await startTrain();
     const dial = `exec ${quote(process.execPath)} ${quote(`${toolOf(programs, 'client')}.js`)} dial`;
     const vias = [`a=env XDG_RUNTIME_DIR=${folder}`, viaShell('b', `XDG_RUNTIME_DIR=${folder} ${dial}`)];
-    await control(vias.flatMap((one) => ['--via', one]), [
+    const there = ['--dir', join(folder, 'control')]; // not in the folders of the user, who may have systems
+    await control([...vias.flatMap((one) => ['--via', one]), ...there], [
       [['pause', 'b/train', '--wait', '--by', 'ana'], `b/train-${pid}  paused`],
       [['list'], /paused .* a\/unix:.*\n.*paused .* b\/unix:/],
     ]);

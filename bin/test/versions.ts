@@ -3,7 +3,7 @@
 import { execFile, execFileSync } from 'node:child_process';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { VERSION } from '../../../control.ts';
+import { VERSION } from '../../control.ts';
 
 const COUNT = 3;
 
