@@ -75,6 +75,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'control-run with a cgroup reported',
+    hangs: true,
     edits: [
       [
         'bin/run/processes.ts', '(startedAt >= main.startedAt || inside.has(pid))',
@@ -103,6 +104,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'While a command waited, a program that never yields',
+    hangs: true,
     edits: [['control.ts', 'next === null || performance.now() - next.since > 250', 'next === null']],
   },
   {
@@ -118,6 +120,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'control-run dropped or replaced',
+    hangs: true,
     edits: [['bin/run/supervisor.ts', 'return { ...this.#detail, run };', 'return { ...this.#detail, ...run };']],
   },
   {
@@ -129,6 +132,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'A `--state` that could not be written',
+    hangs: true,
     edits: [['bin/run/state.ts', 'this.#retryTimer = setTimeout(() => this.keep(holds), RETRY_MS).unref();', '']],
   },
   {
@@ -141,6 +145,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'On macOS, `save-state`',
+    hangs: true,
     edits: [['bin/run/processes.ts', 'if (processes.every(({ pid }) => pid === this.#main.pid)) return', 'return']],
   },
   {
@@ -153,6 +158,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'The console missed a change',
+    hangs: true,
     edits: [['bin/console/session.ts', 'if (!this.#isReading && !isFirst) return;', 'if (!this.#isReading) return;']],
   },
   {
@@ -165,6 +171,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'A `--save-command` that hung',
+    hangs: true,
     edits: [['bin/run/operator.ts', "request === 'shutdown' ? 'signal' : 'command'", "'signal'"]],
   },
   {
@@ -181,6 +188,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'After `kill -9` of control-run',
+    hangs: true,
     edits: [['bin/run/keeper.ts', 'while read -r line; do known=$line; done\n', 'exit\n']],
   },
   {
