@@ -42,7 +42,7 @@ const HELP = `
 Usage: node bin/dev/run.mjs pages [WORD ...]
 
 Runs the blocks of README.md and bin/**/*.md as printed and compares their output. With words, only those of the pages
-with these paths, or whose paths contain one of the words. Uses the tools in dist/ (npm run build) and the Node that
+with these paths, or whose paths contain one of the words. Builds the tools, and uses the Node that
 runs this. The first lines of bin/dev/pages.ts state the rules. Needs Linux, root, unshare, script, ip, curl, jq and
 python3. The pages have no network.
 
@@ -93,6 +93,7 @@ async function main(): Promise<number> {
   if (process.geteuid?.() !== 0) throw new UsageError('the namespaces of the pages need root, such as by sudo');
   const inside = process.env['PAGES_INSIDE'];
   if (inside !== undefined) process.exit(await runPage(inside)); // and end the terminals
+  spawnSync(process.execPath, ['bin/dev/build.mjs'], { stdio: 'inherit' });
   spawnSync('npx', ['-y', 'tsx', '--version'], { stdio: 'ignore' }); // for a page: inside, there is no network
   const failing = pages.filter((page) => !runIsolated(page));
   console.log(failing.length === 0 ? 'all pass' : `fail: ${failing.join(', ')}`);
