@@ -42,9 +42,9 @@ const HELP = `
 Usage: node bin/dev/run.mjs pages [WORD ...]
 
 Runs the blocks of README.md and bin/**/*.md as printed and compares their output. With words, only those of the pages
-with these paths, or whose paths contain one of the words. Builds the tools, and uses the Node that
-runs this. The first lines of bin/dev/pages.ts state the rules. Needs Linux, root, unshare, script, ip, curl, jq and
-python3. The pages have no network.
+with these paths, or whose paths contain one of the words. Builds the tools, and uses the Node that runs this. The first
+lines of bin/dev/pages.ts state the rules. Needs Linux, root, unshare, script, ip, curl, jq and python3. The pages have
+no network.
 
 Exit codes: 0 all pass, 1 a block fails, 2 usage error.
 `;
