@@ -193,6 +193,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'A detail that was too long',
+    hangs: true,
     edits: [['bin/run/channel.ts', '(isRecord(detail) && fits(detail))) &&', 'isRecord(detail)) &&']],
   },
   {
@@ -209,6 +210,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'Whoever followed `/api/info` by its tag',
+    hangs: true,
     edits: [
       ['control.ts', 'const tag = link.infoTag(); // first', 'const info = link.info();'],
       ['control.ts', "prepare(200, link.info(), 'ETag', tag)", "prepare(200, info, 'ETag', link.infoTag())"],
