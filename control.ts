@@ -1810,8 +1810,9 @@ export class WebApiServer<Name extends string = never> {
     this.#found = null;
     const next = this.#look();
     if (next === null) return null;
-    const isSame = next.journal === before?.journal && next.index === before.index;
-    return (this.#found = { ...next, since: isSame ? before.since : performance.now() });
+    const { journal, index } = next; // a spread of it takes 2 µs
+    const isSame = journal === before?.journal && index === before.index;
+    return (this.#found = { journal, index, since: isSame ? before.since : performance.now() });
   }
 
   /** Finds the first of these commands that waits to be delivered. */
