@@ -50,9 +50,7 @@ import type { Duplex } from 'node:stream';
 const SOMEBODY = 'somebody'; // holds the pause of a sender without a name
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
-const SHARED_OPTIONS = [
-  'name', 'socketPath', 'token', 'allowedHosts', 'maxQueueSize', 'maxConnections', 'log',
-] as const;
+const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxQueueSize', 'maxConnections', 'log'];
 const SERVER_OPTIONS = [
   'systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', ...SHARED_OPTIONS,
 ];
@@ -2305,7 +2303,9 @@ export interface Control extends Pick<WebApiServer, 'hasCommands' | 'holds' | 's
 }
 
 /** Configuration of `launch()`: its own options, and those of the server. */
-export interface LaunchConfig extends Pick<WebApiServerOptions, typeof SHARED_OPTIONS[number]> {
+export interface LaunchConfig extends Pick<WebApiServerOptions,
+  'name' | 'socketPath' | 'token' | 'allowedHosts' | 'maxQueueSize' | 'maxConnections' | 'log'
+> {
   /** Host and port, or null for no web API. Default: `['localhost', 8391]`, or none of them with a `socketPath`. */
   webApiAddress?: readonly [host: string, port: number] | null | undefined;
   /** Pauses before the first step, as saved: see `WebApiServerOptions.cause`. An empty list is false, the default. */

@@ -19,7 +19,7 @@ import type { Ended } from '../../helpers.ts';
 const COMMANDS = [
   'status --timeout 3', 'info --timeout 3', 'pause', 'pause --wait --timeout 3', 'shutdown --wait --timeout 3',
   'resume --mine', 'pause --for 1 --timeout 3', 'run list', 'run --timeout 3',
-  'wait offline --timeout 2', 'wait active --timeout 2', 'wait x=1 --timeout 2',
+  'wait offline --timeout 1.5', 'wait active --timeout 1.5', 'wait x=1 --timeout 1.5',
 ];
 
 const OFFLINE = 'after N s: the system is offline';
