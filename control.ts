@@ -362,8 +362,8 @@ const CELL = {
 // that contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none, and a
 // `data:` URL gains nothing). Hence three rules for these functions:
 //
-// - They are declarations, and use only each other (bundlers rename both alike), their arguments and globals. They
-//   contain no coverage counters: hence the `istanbul` comment.
+// - They are declarations, and use only each other (bundlers rename a function and its uses alike), their arguments
+//   and globals. They contain no coverage counters: hence the `istanbul` comment.
 // - Methods of object literals take the place of named functions and classes, which bundlers wrap in helpers that the
 //   thread lacks. Shims for these helpers do not survive minification.
 // - They avoid what older targets compile to helpers, too: async functions, object spread, class fields.
@@ -675,7 +675,7 @@ function createLog(
 
 /**
  * Calls back under a lock for a file, which processes know by its inode: two of them may be about to rename or remove
- * it, and the second one would do so with what replaces it. Does nothing if another one has the lock.
+ * it, and the second one would do so with what replaces it. Does nothing if another one has, or has left, the lock.
  */
 function underLock(path: string, ino: number, act: () => void): void {
   const { mkdirSync, rmSync, statSync } = process.getBuiltinModule('node:fs');
@@ -1259,7 +1259,7 @@ function listen(data: ThreadData, server: HttpServer, { report, log }: Link) {
   return listening;
 }
 
-/** Runs in the server thread, with these functions. */
+/** Runs in the server thread, which has the functions below. */
 function runThread(): void {
   const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
   const link = linkToHost(workerData, (message) => parentPort?.postMessage(message));
@@ -1270,6 +1270,7 @@ function runThread(): void {
   setInterval(link.settle, 250);
   try { listening.start(); } catch (error: any) { listening.fail(error); } // Deno throws past uncaughtException
 }
+
 const THREAD_FUNCTIONS = [
   openJournal, openJournals, tidy, readClockOffset, linkToHost, createLog, underLock, prepare, readHead, isAllowedHost,
   createPolicy, validate, serve, checkTrusted, listen,
