@@ -823,6 +823,19 @@ describe('A pause', LIMIT, () => {
     assert.deepEqual([(await ask(port, INFO)).body.holds, server.holds], [holds, holds]);
   });
 
+  it('starts with the 16th hold, too, which has no name, also if somebody without a name holds it', async (t) => {
+    const since = '2026-11-23T06:00:00.000Z';
+    const named = Array.from({ length: 14 }, (_, index) => ({ by: `user ${index}`, since }));
+    for (const others of [named, []]) {
+      const cause = [{ by: 'somebody', since }, ...others, { since }];
+      const { server, port } = await startServer(t, { systemStatus: () => PAUSED, cause });
+      assert.deepEqual(server.holds, cause);
+      for (const one of cause) await ask(port, `${RESUME}?mine=true&by=${encodeURIComponent('by' in one ? one.by : '')}`);
+      assert.deepEqual(takeAll(server), []);
+      assert.deepEqual(server.holds, [{ since }]);
+    }
+  });
+
   it('is released with `mine`, which is true or false', async (t) => {
     const { server, port } = await startServer(t);
     for (const mine of ['yes', '1', '', 'TRUE']) {

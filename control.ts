@@ -28,8 +28,8 @@
 //        /api/answer?id=k3f-q2 {"approved":true}: answers a question of the program; 409 {"error":"…"}: it has ended
 //
 // The file imports Node's built-ins only, and importing it has no side effects. It runs on Node 20.19, 22.12 and newer,
-// Deno and Bun. The host is the controlled program. Wrong arguments throw a TypeError if the type is wrong or an option
-// is unknown, and a RangeError if a value is out of range.
+// Deno and Bun, compiled for ES2015 or newer by tsc, or for ES2017 by other tools. The host is the controlled program.
+// A wrong type or an unknown option throws a TypeError, and a value out of range a RangeError.
 
 import { EventEmitter, once } from 'node:events';
 import { hostname } from 'node:os';
@@ -162,13 +162,10 @@ export interface CommandOutcome {
 //
 // There are seven journals: see prepareThreadData(). The thread appends to the lanes, and the host to the others.
 //
-// - One counter, ACCEPTED, numbers the commands of all journals: #waiting() orders them by it. A number that a dying
-//   thread did not use is a gap.
+// - One counter, ACCEPTED, numbers the commands of all journals: #waiting() orders them by it. There may be gaps.
 // - receiveCommand() takes what is delivered, and #complete() completes it. #settle() takes and completes what is never
 //   delivered, and #complete() does so with own commands after a shutdown.
-// - A slot is reused when 16 more records than the queue holds have been appended. Outcomes are sent earlier: enqueue()
-//   settles the waits at every eighth command.
-// - The thread may fall behind while it reads what the host appends: it then checks whether the ring has wrapped.
+// - A slot is reused 16 records later than the queue requires, and enqueue() settles the waits at every eighth one.
 // - Questions are no ring: an open one keeps its slot. The thread completes it by an answer, the host by a withdrawal,
 //   both by expiry: whoever exchanges its state first. The word of a state has the number of the question, so a late
 //   answer does not reach the next question in the same slot.
@@ -359,8 +356,7 @@ const CELL = {
 } as const;
 
 // The server thread runs THREAD_FUNCTIONS, which are sent to it as source text. It cannot load this file: in a bundle,
-// that contains the host, which would run a second time (`import.meta.url` names the bundle, CommonJS has none, and a
-// `data:` URL gains nothing). Hence three rules for these functions:
+// that contains the host, which would run a second time. Hence three rules for these functions:
 //
 // - They are declarations, and use only each other (bundlers rename a function and its uses alike), their arguments
 //   and globals. They contain no coverage counters: hence the `istanbul` comment.
@@ -391,7 +387,8 @@ function linkToHost(data: ThreadData, report: Report) {
   const freshMs = 1; // a sample this young is reused
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
-  const skew = readClockOffset() - data.clockOffset; // right unless the clock was set while this thread started
+  const { bun, deno } = process.versions as Record<string, string | undefined>; // there, each thread has its own clock
+  const skew = bun ?? deno ? readClockOffset() - data.clockOffset : 0; // wrong if Date is set while the thread starts
   const journals = openJournals(data.journals, skew);
   const { commands, own, posted, statuses, questions, details, declarations } = journals;
   const clockStart = performance.now() - 250 * Atomics.load(memory, cells.CLOCK); // continues that of a dead thread
@@ -579,6 +576,7 @@ function createLog(
   link: { report: Report; questions(isForLog: boolean): Question[]; commandInfo(record: JournalRecord): CommandInfo },
 ) {
   const fs = process.getBuiltinModule('node:fs');
+  const { dirname } = process.getBuiltinModule('node:path');
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
   const flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK; // a link fails, and a FIFO does not block
   const maxSize = 2 ** 22; // bytes
@@ -641,10 +639,11 @@ function createLog(
       asked.forEach(questions.setLogged);
     },
 
-    /** Returns how many bytes are written. Nothing stays open: anybody may rename or truncate the file. */
+    /** Returns how many bytes are written; without any, only checks the file, which its user may rename or truncate. */
     append(bytes: Buffer): number {
       let written = 0;
       try {
+        if (bytes.length === 0 && user !== undefined) checkTrusted(dirname(path), false);
         const file = fs.openSync(path, flags, 0o600);
         try {
           const stats = fs.fstatSync(file);
@@ -655,7 +654,7 @@ function createLog(
           if (end[0] !== 10) fs.writeSync(file, '\n'); // the last line is incomplete
           written = fs.writeSync(file, bytes);
           if (written < bytes.length) throw new Error(`'${path}' has no room for more`);
-          if (bytes.length > 0 && stats.size > maxSize) underLock(path, stats.ino, () => {
+          if (bytes.length > 0 && stats.size > maxSize) underLock(path, stats.ino, user, () => {
             const present = fs.statSync(path, { throwIfNoEntry: false }); // another process may have renamed it
             if (present?.ino === stats.ino) fs.renameSync(path, `${path}.1`);
           });
@@ -675,21 +674,22 @@ function createLog(
 
 /**
  * Calls back under a lock for a file, which processes know by its inode: two of them may be about to rename or remove
- * it, and the second one would do so with what replaces it. Does nothing if another one has, or has left, the lock.
+ * it, and the second one would do so with what replaces it. Does nothing if another one has, or has left, the lock: an
+ * empty folder, and removed as such, because others may put anything in its place.
  */
-function underLock(path: string, ino: number, act: () => void): void {
-  const { mkdirSync, rmSync, statSync } = process.getBuiltinModule('node:fs');
+function underLock(path: string, ino: number, user: number | undefined, act: () => void): void {
+  const { lstatSync, mkdirSync, rmdirSync } = process.getBuiltinModule('node:fs');
   const lock = `${path}.${ino}.lock`;
+  const { uid = user, mtimeMs = Date.now() } = lstatSync(lock, { throwIfNoEntry: false }) ?? {};
+  if (user !== undefined && uid !== user) throw new Error(`'${lock}' is in the way: it belongs to user ${uid}`);
+  const age = Date.now() - mtimeMs; // below 0 if the clock was set back
   try {
-    mkdirSync(lock);
+    if (age > 1000 || age < -60_000) return rmdirSync(lock); // its process was killed
+    mkdirSync(lock, 0o700);
+    try { act(); } finally { rmdirSync(lock); } // it is gone if that took longer than 1 s
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-    const { mtimeMs } = statSync(lock, { throwIfNoEntry: false }) ?? { mtimeMs: Date.now() };
-    const age = Date.now() - mtimeMs; // below 0 if the clock was set back
-    if (age > 1000 || age < -60_000) rmSync(lock, { recursive: true, force: true }); // its process was killed
-    return;
+    if (!/^(EEXIST|ENOENT)$/.test((error as NodeJS.ErrnoException).code ?? '')) throw error; // another one was faster
   }
-  try { act(); } finally { rmSync(lock, { recursive: true, force: true }); } // it is gone if that took longer than 1 s
 }
 
 type Link = ReturnType<typeof linkToHost>;
@@ -729,7 +729,7 @@ function readHead({ url = '', rawHeaders }: IncomingMessage) {
   const [, wait = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(fields['prefer'] ?? '') ?? [];
   const waitSeconds = /^\d+[ \t]*$/.test(wait) ? Math.min(Number(wait), 300) : 0; // the first (RFC 7240 §2)
   const [, authority = fields['host'], target = url] = /^https?:\/\/([^/?]*)(.*)$/i.exec(url) ?? []; // absolute
-  const [, path = '', query = ''] = /^([^?]*)(.*)$/s.exec(target) ?? [];
+  const [, path = '', query = ''] = /^([^?]*)([^]*)$/.exec(target) ?? [];
   return { authority, path, query, fields, hasDuplicate, waitSeconds };
 }
 
@@ -1140,9 +1140,9 @@ function serve(data: ThreadData, link: Link) {
 
 /**
  * Throws if another user could replace a socket or its folder: everything on the path, links included, must
- * belong to this user or root, and nobody else may write to a folder, unless it has the sticky bit.
+ * belong to this user or root, and nobody else may write to a folder, unless it has the sticky bit and may have it.
  */
-export function checkTrusted(path: string): void {
+export function checkTrusted(path: string, mayBeSticky: boolean = true): void {
   const { lstatSync, readlinkSync, statSync } = process.getBuiltinModule('node:fs');
   const { resolve } = process.getBuiltinModule('node:path');
   statSync(path); // throws if it is missing, or if its links form a loop
@@ -1152,8 +1152,10 @@ export function checkTrusted(path: string): void {
     const part = resolve(real, names.shift() as string);
     const stats = lstatSync(part);
     const isOwn = stats.uid === 0 || stats.uid === process.geteuid?.();
-    const isOpen = stats.isDirectory() && [0o002, 0o020, 0o022].includes(stats.mode & 0o1022);
-    const fault = isOwn ? isOpen && `others can write to it; chmod go-w '${part}'` : `it belongs to user ${stats.uid}`;
+    const mask = mayBeSticky || names.length > 0 ? 0o1022 : 0o022;
+    const isOpen = stats.isDirectory() && [0o002, 0o020, 0o022].includes(stats.mode & mask);
+    const remedy = (stats.mode & 0o1000) > 0 ? 'put it into a folder of your own' : `chmod go-w '${part}'`;
+    const fault = isOwn ? isOpen && `others can write to it; ${remedy}` : `it belongs to user ${stats.uid}`;
     if (fault) throw Object.assign(new Error(`'${part}' is not trusted, because ${fault}`), { code: 'EACCES' });
     const target = stats.isSymbolicLink() ? readlinkSync(part) : null;
     real = target === null ? part : target.startsWith('/') ? '/' : real;
@@ -1163,40 +1165,47 @@ export function checkTrusted(path: string): void {
 
 /** Listens at host and port, then at a Unix socket, as far as they are given. */
 function listen(data: ThreadData, server: HttpServer, { report, log }: Link) {
-  const { host, port, socketPath, isInFolder } = data;
+  const { host, port, socketPath = '', isInFolder } = data;
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
   const { dirname } = process.getBuiltinModule('node:path');
   // Node's listen('localhost') uses only the first address, but clients may try either.
   const addresses = host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host];
   const listeners: Server[] = [];
+  // The folder of a session goes at logout, and only root can make it again: the tools also look in the other one.
+  const otherPath = socketPath.replace(/^\/run\/user\/(\d+)\/control\/(?=[^/]+$)/, '/tmp/control-$1/');
+  let [path, privateFolder] = [socketPath, '']; // where the socket is, and where it is made
+  let [unix, own]: [Server | null, Stats | null] = [null, null]; // its listener, and its file
+  let isListening = false;
   const listening = {
     fail({ message, code }: Failure): void {
       report({ type: 'failed', message, code });
       process.exit();
     },
     succeed(): void {
-      if (data.death === '') log?.append(Buffer.alloc(0)); // can it be opened?
+      if (isListening) return;
+      if (data.death === '') log?.append(Buffer.alloc(0));
       if (log?.error !== undefined) return listening.fail({ message: `cannot log: ${log.error}` });
-      const bound = listeners.map((listener) => listener.address() as AddressInfo); // none if Unix
+      const bound = listeners.map((one) => one.address() as AddressInfo); // none if Unix
       const isPublic = bound.some(({ address }) => !/^(::ffff:)?127\.|^::1$/.test(address));
       log?.start();
       data.about.port = bound[0]?.port;
+      isListening = true;
       report({ type: 'listening', port: data.about.port ?? 0, isPublic });
     },
 
     /** Listens on all addresses, on the same port, and then at the socket. */
     start([address, ...others]: string[] = port === null ? [] : addresses, boundPort: number = port ?? 0): void {
       if (address === undefined) return listening.makeSocket();
-      const listener = server.createListener(false);
-      listener.on('error', (error: NodeJS.ErrnoException) => {
+      const tcp = server.createListener(false);
+      tcp.on('error', (error: NodeJS.ErrnoException) => {
         const lacksFamily = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT'; // no IPv4 or no IPv6
         if (!lacksFamily || others.length + listeners.length === 0) listening.fail(error);
         else listening.start(others, boundPort);
       });
-      listener.listen(boundPort, address, () => {
-        listeners.push(listener);
-        listening.start(others, (listener.address() as AddressInfo).port);
+      tcp.listen(boundPort, address, () => {
+        listeners.push(tcp);
+        listening.start(others, (tcp.address() as AddressInfo).port);
       });
     },
 
@@ -1204,55 +1213,76 @@ function listen(data: ThreadData, server: HttpServer, { report, log }: Link) {
     // which fails if there is something: of servers that start at once, one succeeds.
 
     makeSocket(): void {
-      if (socketPath === undefined) return listening.succeed();
-      const folder = dirname(socketPath);
-      if (isInFolder) checkTrusted(dirname(folder)); // before anything is made there
-      if (isInFolder) fs.mkdirSync(folder, { mode: 0o700, recursive: true }); // it may exist
-      checkTrusted(folder);
-      const privateFolder = fs.mkdtempSync(`${folder}/.`);
-      process.on('exit', () => fs.rmSync(privateFolder, { recursive: true, force: true })); // if the start fails
-      const listener = server.createListener(true);
-      listener.on('error', listening.fail);
-      listener.listen(`${privateFolder}/s`, () => {
-        fs.chmodSync(`${privateFolder}/s`, process.platform === 'linux' ? 0o1600 : 0o600); // sticky: systemd spares it
-        listening.linkSocket(privateFolder, socketPath);
+      if (socketPath === '') return listening.succeed();
+      listening.attempt(() => {
+        const folder = dirname(path);
+        if (isInFolder) checkTrusted(dirname(folder)); // before anything is made there
+        if (isInFolder) fs.mkdirSync(folder, { mode: 0o700, recursive: true }); // it may exist
+        checkTrusted(folder);
+        privateFolder = fs.mkdtempSync(`${folder}/.`);
+        unix = server.createListener(true).on('error', listening.failSocket);
+        unix.listen(`${privateFolder}/s`, listening.linkSocket);
       });
     },
-
-    linkSocket(privateFolder: string, path: string): void {
+    linkSocket(): void {
       try {
+        fs.chmodSync(`${privateFolder}/s`, process.platform === 'linux' ? 0o1600 : 0o600); // sticky: systemd spares it
         fs.linkSync(`${privateFolder}/s`, path);
-      } catch (error) {
-        if ((error as NodeJS.ErrnoException).code === 'EEXIST') return listening.makeWay(privateFolder, path);
-        throw error;
+      } catch (error: any) {
+        return error.code === 'EEXIST' ? listening.makeWay() : listening.failSocket(error);
       }
-      const own = fs.lstatSync(path);
-      process.on('exit', () => listening.isSame(path, own) && fs.rmSync(path));
+      own = fs.lstatSync(path);
       fs.rmSync(privateFolder, { recursive: true });
       listening.succeed();
     },
 
     /** Removes the socket of a dead server, but neither that of a live one nor any other file. */
-    makeWay(privateFolder: string, path: string): void {
+    makeWay(): void {
       const found = fs.lstatSync(path, { throwIfNoEntry: false });
       const message = `'${path}' is not a socket; the path of a folder ends in /`;
-      if (found?.isSocket() === false) return listening.fail({ code: 'EEXIST', message });
+      if (found?.isSocket() === false) return listening.failSocket({ code: 'EEXIST', message });
       const probe = net.connect(path, () => {
         probe.destroy();
-        listening.fail({ code: 'EADDRINUSE', message: `another server listens at '${path}'` });
+        listening.failSocket({ code: 'EADDRINUSE', message: `another server listens at '${path}'` });
       });
-      probe.on('error', (error: NodeJS.ErrnoException) => {
-        if (error.code === 'ECONNREFUSED' && found !== undefined) underLock(path, found.ino, () => {
+      probe.on('error', (error: NodeJS.ErrnoException) => listening.attempt(() => {
+        if (error.code === 'ECONNREFUSED' && found !== undefined) underLock(path, found.ino, process.geteuid?.(), () => {
           if (listening.isSame(path, found)) fs.rmSync(path, { force: true }); // a client may have been faster
         });
-        else if (error.code !== 'ENOENT') return listening.fail(error); // ENOENT: a faster server has removed it
-        listening.linkSocket(privateFolder, path);
-      });
+        else if (error.code !== 'ENOENT') throw error; // ENOENT: a faster server has removed it
+        setTimeout(listening.linkSocket, 10); // another one may have the lock
+      }));
+    },
+
+    /** Makes a socket again that somebody has removed: it has no other name that could be linked. */
+    keepSocket(): void {
+      if (own === null || listening.isSame(path, own)) return; // null: it is being made
+      listening.removeSocket();
+      listening.makeSocket();
+    },
+    removeSocket(): void {
+      unix?.close();
+      fs.rmSync(privateFolder, { recursive: true, force: true });
+      if (own !== null && listening.isSame(path, own)) fs.rmSync(path);
+      own = null;
+    },
+
+    attempt(act: () => void): void {
+      try { act(); } catch (error: any) { listening.failSocket(error); }
+    },
+    /** Ends a first start; later, the socket is made a second later, perhaps in the other folder. */
+    failSocket({ message, code }: Failure): void {
+      if (!isListening && data.death === '') return listening.fail({ message, code });
+      report(`Cannot serve at '${path}': ${message}`);
+      listening.removeSocket();
+      path = path === socketPath ? otherPath : socketPath;
+      setTimeout(listening.makeSocket, 1000);
+      listening.succeed(); // at the port
     },
 
     /** Compares the time, too, because inodes are reused. */
-    isSame(path: string, { ino, mtimeMs }: Partial<Stats> = {}): boolean {
-      const present = fs.lstatSync(path, { throwIfNoEntry: false });
+    isSame(name: string, { ino, mtimeMs }: Partial<Stats> = {}): boolean {
+      const present = fs.existsSync(name) ? fs.lstatSync(name, { throwIfNoEntry: false }) : undefined;
       return present !== undefined && present.ino === ino && present.mtimeMs === mtimeMs;
     },
   };
@@ -1266,8 +1296,10 @@ function runThread(): void {
   const server = serve(workerData, link);
   const listening = listen(workerData, server, link);
   process.on('uncaughtException', listening.fail);
+  process.on('exit', listening.removeSocket);
   parentPort?.on('message', server.close);
   setInterval(link.settle, 250);
+  setInterval(listening.keepSocket, 250);
   try { listening.start(); } catch (error: any) { listening.fail(error); } // Deno throws past uncaughtException
 }
 
@@ -1314,8 +1346,8 @@ export interface WebApiServerOptions<Name extends string = never> {
   maxConnections?: number | undefined;
   /**
    * Path of a file that is created for this user only, for a JSON object per line: commands with their arguments,
-   * outcomes, statuses, starts and ends. Above 4 MiB, it is renamed to `….1`. If it cannot be opened, the start fails;
-   * later errors are warnings. Default: none.
+   * outcomes, statuses, starts and ends. Above 4 MiB, it is renamed to `….1`. If it cannot be opened, or others could
+   * replace it, the start fails; later errors are warnings. Default: none.
    */
   log?: string | undefined;
   /** The saved cause of the first status, or holds of the pause, oldest first. Default: none, and `since` is now. */
@@ -1609,13 +1641,13 @@ export class WebApiServer<Name extends string = never> {
     const { timeout = Infinity } = options;
     check('timeout', timeout, 'number', 'a number of milliseconds from 0', timeout >= 0);
     const deadline = performance.now() + timeout;
-    for (;;) {
+    for (let remaining = timeout; ;) {
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE);
       if (this.#poll() !== null || this.hasCommands()) return this.receiveCommand();
       this.#checkOpen(true);
-      const remaining = deadline - performance.now();
       if (remaining <= 0) return null;
-      Atomics.wait(this.#memory, CELL.SEQUENCE, sequence, remaining);
+      const end = Atomics.wait(this.#memory, CELL.SEQUENCE, sequence, remaining);
+      remaining = end === 'timed-out' ? 0 : deadline - performance.now();
     }
   }
 
@@ -1724,7 +1756,7 @@ export class WebApiServer<Name extends string = never> {
     const isDone = !('error' in outcome);
     const command = COMMANDS[journal.codeOf(index)];
     if (command === 'pause' && isDone && STATUSES[this.#published.code] !== ACTIVE) {
-      const { by, reason } = journal.read(index);
+      const { by = SOMEBODY, reason } = journal.read(index);
       const holds = addHold(this.#published.holds, { by, reason });
       if (holds !== this.#published.holds) this.#setHolds(holds); // a flood of pauses costs little
     }
@@ -1962,6 +1994,7 @@ export class WebApiServer<Name extends string = never> {
         Atomics.add(this.#memory, CELL.SEQUENCE, 1);
         this.#onCommand();
         for (const settle of this.#asked) settle();
+        if (/is not defined$|find variable/.test(failure.message)) failure.message += '; transpiled for an old target?';
         if (this.#state === 'closed') resolve();
         else if (this.#state === 'starting') reject(failure);
         else this.#restartLater(failure);
@@ -2167,7 +2200,7 @@ export class WebApiClient {
       return { ...failure, error: mismatch, phase: 'sent' };
     } catch (error) {
       const reason: NodeJS.ErrnoException = end.signal.aborted ? end.signal.reason : error;
-      const { code } = (reason as Partial<AggregateError>).errors?.at(-1) ?? reason; // of the last address
+      const { code } = (reason as { errors?: Failure[] }).errors?.at(-1) ?? reason; // of the last address
       const message = `${this.baseUrl} does not respond: ${describeError(reason)}`;
       return { ok: false, error: message, body: {}, phase, statusCode: undefined, code };
     } finally {
@@ -2294,8 +2327,7 @@ export interface System<Commands = Record<string, Record<string, keyof ValueType
 
 /**
  * Posts commands, which take effect after the step. A long step may end early if `hasCommands()`, or when `signal`
- * aborts. It may then fail with the signal's reason, or with an error whose `cause` that is. Its questions end with it;
- * a save that waits withdraws them, too.
+ * aborts, and fail with the signal's reason, or an error whose `cause` that is. It or a save ends its questions.
  */
 export interface Control extends Pick<WebApiServer, 'hasCommands' | 'holds' | 'signal' | 'ask'> {
   pause(reason?: string): boolean;
@@ -2448,7 +2480,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     if (address !== null) await system.onListening?.(address);
     if (cause.length > 0) await execute('pause');
     const clock = performance; // a local is faster than the global
-    let turnEndsAt = 0; // when to yield to the event loop
+    let [now, turnEndsAt] = [0, 0]; // the latter: when to yield to the event loop
     while (!isOver) {
       if (server.hasCommands()) await execute(server.receiveCommand());
       else if (endSignal !== null) server.post('shutdown', { reason: endSignal }); // the queue was full before
@@ -2463,7 +2495,9 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
         }
       }
       server.withdraw(); // what the step or the command has left open
-      if (clock.now() < turnEndsAt) continue;
+      const before = now;
+      now = clock.now();
+      if (now < turnEndsAt && now > before) continue; // a clock that stands still is that of a test
       await nextTurn(); // the rest of this turn, which may be past the check for signals
       await nextTurn(); // a complete turn
       turnEndsAt = clock.now() + 10;
@@ -2499,13 +2533,13 @@ function encode(value: unknown): string {
 /** Checks who, why and since when, and returns them as they are published. */
 function checkCause({ by = '', reason = '', since = new Date().toISOString() }: StatusCause): Hold {
   for (const text of [by, reason]) check('by and reason', text, 'string', 'strings');
-  check('cause.since', since, 'string', 'a time in ISO 8601', Date.parse(since) > 0);
+  check('cause.since', since, 'string', 'a time in ISO 8601', Date.parse(since) >= 0);
   return { by: tidy(by) || undefined, reason: tidy(reason) || undefined, since: new Date(since).toISOString() };
 }
 
-/** Adds a hold, or replaces the reason of its sender's. The 16th has no name: only a plain `resume` ends it. */
+/** Adds a hold, or replaces the reason of its sender's. The 16th has no name, and only a plain `resume` ends it. */
 function addHold(holds: readonly Hold[], hold: StatusCause): readonly Hold[] {
-  const { by = SOMEBODY, reason } = hold;
+  const { by = holds.some((one) => one.by === SOMEBODY) ? undefined : SOMEBODY, reason } = hold;
   const own = holds.find((one) => one.by === by);
   if (own !== undefined && (reason === undefined || reason === own.reason)) return holds;
   if (own !== undefined) return holds.map((one) => (one === own ? { ...one, reason } : one));

@@ -2,20 +2,16 @@
 // control-mcp: lets an assistant watch and control systems over the Model Context Protocol. mcp/ holds the protocol,
 // the tools and the waits.
 
-import { existsSync } from 'node:fs';
 import { Calls } from './mcp/calls.ts';
 import { parseCommandLine } from './mcp/options.ts';
 import { McpServer } from './mcp/protocol.ts';
 import { Directory } from './mcp/systems.ts';
 import { EXIT, run, warn } from './shared/line/options.ts';
 
-const SESSION = 'XDG_RUNTIME_DIR';
-
 async function main(): Promise<number> {
   const commandLine = parseCommandLine();
   if (commandLine === null) return EXIT.DONE;
   const { words, sources, allowed } = commandLine;
-  completeEnvironment();
   const systems = new Directory(words, sources);
   await systems.check();
   if (process.stdin.isTTY) warn('this is a server that an assistant starts; see --help');
@@ -23,12 +19,6 @@ async function main(): Promise<number> {
   await new McpServer(new Calls(systems, allowed), process.stdout).serve(process.stdin);
   process.stdout.write('', () => process.exit(EXIT.DONE)); // does not wait for requests to systems that hang
   return EXIT.DONE;
-}
-
-/** Assistants start servers with few variables: the one for the folder of the session is usually missing. */
-function completeEnvironment(): void {
-  const session = `/run/user/${process.geteuid?.()}`; // as systemd sets it
-  if (!process.env[SESSION] && existsSync(`${session}/control`)) process.env[SESSION] = session;
 }
 
 void run('control-mcp', main);

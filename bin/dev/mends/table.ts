@@ -12,6 +12,38 @@ export interface Mend {
 
 export const MENDS: readonly Mend[] = [
   {
+    bug: 'Another user could let a server that starts',
+    edits: [
+      ['control.ts', "if (user !== undefined && uid !== user) throw", 'if (false) throw'],
+      [
+        'control.ts', 'return rmdirSync(lock); // its process was killed',
+        "return process.getBuiltinModule('node:fs').rmSync(lock, { recursive: true });",
+      ],
+    ],
+  },
+  {
+    bug: 'The same when a log was renamed',
+    edits: [[
+      'control.ts', 'return rmdirSync(lock); // its process was killed',
+      "return process.getBuiltinModule('node:fs').rmSync(lock, { recursive: true });",
+    ]],
+  },
+  {
+    bug: 'After a logout had removed the folder',
+    edits: [['control.ts', '  setInterval(listening.keepSocket, 250);\n', '']],
+  },
+  {
+    bug: 'If the clock was set while the server thread',
+    edits: [[
+      'control.ts', 'bun ?? deno ? readClockOffset() - data.clockOffset : 0;',
+      'readClockOffset() - data.clockOffset;',
+    ]],
+  },
+  {
+    bug: 'After a restart, the 16th hold',
+    edits: [['control.ts', 'by = holds.some((one) => one.by === SOMEBODY) ? undefined : SOMEBODY', 'by = SOMEBODY']],
+  },
+  {
     bug: '`pkill -9 -f control-run` also killed',
     edits: [['bin/run/keeper.ts', '`keeper-${process.pid}`', '`control-run-keeper-${process.pid}`']],
   },
@@ -33,7 +65,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'Two servers could serve at one Unix socket',
-    edits: [['control.ts', 'underLock(path, found.ino, () => {', '[0].forEach(() => {']],
+    edits: [['control.ts', 'underLock(path, found.ino, process.geteuid?.(), () => {', '[0].forEach(() => {']],
   },
   {
     bug: 'Own commands that filled the queue',

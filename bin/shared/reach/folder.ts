@@ -21,7 +21,8 @@ import type { Found } from './targets.ts';
 /** The option that names the folder. */
 export const DIR_OPTION: TextOption = {
   type: 'string', value: 'DIR', completion: 'files',
-  help: 'folder of the Unix sockets of systems (default $XDG_RUNTIME_DIR/control/, or else /tmp/control-UID/)',
+  help: 'folder of the Unix sockets of systems (default: /run/user/UID/control/ and /tmp/control-UID/, or ' +
+    '$XDG_RUNTIME_DIR/control/ if that is elsewhere)',
 };
 
 const IS_WINDOWS = process.platform === 'win32';
@@ -116,10 +117,11 @@ export abstract class Folder {
   }
 }
 
-/** A folder of this machine. */
+/** A folder of this machine, or those in which the systems of this user may be. */
 export class LocalFolder extends Folder {
   readonly fault: string;
   protected readonly path: string;
+  readonly #others: readonly string[];
 
   /**
    * @param given Default: the folder of this user's session, which need not exist.
@@ -129,17 +131,19 @@ export class LocalFolder extends Folder {
     super(machine);
     this.path = given === undefined ? sessionFolder() : resolve(parseText('--dir', given));
     this.fault = faultOf(this.path, given);
+    const others = given === undefined ? otherFolders(this.path) : [];
+    this.#others = others.filter((path) => existsSync(path) && faultOf(path, undefined) === '');
     if (given !== undefined && this.fault !== '') throw new UsageError(this.fault);
   }
 
   get place(): string {
-    return `in '${this.path}'`;
+    return `in '${[this.path, ...this.#others].join("' and '")}'`;
   }
 
   /** Also removes the sockets of this user's dead systems. */
   protected async live(mayBeMeant: (socket: Socket) => boolean): Promise<Socket[]> {
     if (this.fault !== '') throw new UsageError(this.fault);
-    return liveOf(socketsIn(this.path).filter(mayBeMeant));
+    return liveOf([this.path, ...this.#others].flatMap(socketsIn).filter(mayBeMeant));
   }
 }
 
@@ -221,6 +225,16 @@ export async function choosePlace(
 function sessionFolder(): string {
   const session = process.env['XDG_RUNTIME_DIR'] || undefined;
   return session === undefined ? `/tmp/control-${process.geteuid?.()}` : resolve(session, 'control');
+}
+
+/**
+ * Returns where else systems of this user may be: those of a session move to /tmp at its logout (see `otherPath` in
+ * control.ts), and those of cron and services have none. An unusual folder of a session is for what runs in that.
+ */
+function otherFolders(session: string): string[] {
+  const uid = process.geteuid?.();
+  const usual = [`/run/user/${uid}/control`, `/tmp/control-${uid}`];
+  return usual.includes(session) ? usual.filter((folder) => folder !== session) : [];
 }
 
 /** Returns the sockets in a folder, live or dead; none if there is no folder. */

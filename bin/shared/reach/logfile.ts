@@ -2,6 +2,8 @@
 // the others, see its option `log`.
 
 import { closeSync, constants, fstatSync, openSync, readSync, statfsSync, writeSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { checkTrusted } from '../../../control.ts';
 import { createFolders, stateFolder } from '../line/files.ts';
 import { parseText, UsageError } from '../line/options.ts';
 import { printableJson } from '../words/text.ts';
@@ -58,6 +60,7 @@ export class LogFile {
     let path = this.#given;
     try {
       path ??= prepareDefault(this.#name);
+      if (process.geteuid !== undefined) checkTrusted(dirname(path), false); // as the server will
       appendTo(path);
       return this.#path = path;
     } catch (error) {

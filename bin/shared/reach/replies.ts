@@ -59,6 +59,7 @@ export class PrintableClient extends WebApiClient {
   /** The error if it has no token, but the server requires one; empty for what the server says. */
   tokenHint: string = '';
   readonly #title: string | undefined;
+  readonly #moved: WebApiClient | undefined; // where control.ts makes the socket again after a logout
 
   /** @param title What messages call it, instead of the address. */
   constructor(
@@ -72,6 +73,9 @@ export class PrintableClient extends WebApiClient {
     this.machine = machine;
     this.socketPath = options.socketPath === undefined ? undefined : resolve(options.socketPath);
     this.#title = title;
+    const moved = this.socketPath?.replace(/^\/run\/user\/(\d+)\/control\/(?=[^/]+$)/, '/tmp/control-$1/');
+    const mayMove = moved !== this.socketPath && machine.connect === undefined;
+    this.#moved = mayMove ? new WebApiClient(host, port, { ...options, socketPath: moved }) : undefined;
     const { baseUrl } = this;
     if (machine.label !== '') Object.assign(this, { baseUrl: `${machine.label}/${baseUrl.replace('http://', '')}` });
   }
@@ -102,7 +106,8 @@ export class PrintableClient extends WebApiClient {
 
   override async request(...args: Parameters<WebApiClient['request']>): Promise<PrintableReply> {
     const start = performance.now();
-    const reply = await super.request(...args);
+    let reply = await super.request(...args);
+    if (isAbsent(reply)) reply = await this.#moved?.request(...args) ?? reply;
     const [endpoint] = args;
     const isCommand = endpoint !== 'status' && endpoint !== 'info';
     if (reply.ok) {

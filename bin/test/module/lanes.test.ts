@@ -344,6 +344,21 @@ describe('A command that has expired', { ...LIMIT, concurrency: true }, () => {
       assert.ok(Number(commands[0]?.seconds) >= 1);
     }
   });
+
+  it('has expired by no clock that is set while the thread starts', async (t) => {
+    const { now } = Date;
+    for (const hours of [1, -1]) {
+      t.mock.method(Date, 'now', () => now() + hours * 3_600_000); // the thread has its own Date
+      const started = start(t);
+      t.mock.restoreAll();
+      const { server, port } = await started;
+      await send(port, `${SAVE}?expires=60`);
+      assert.deepEqual(takeAll(server), ['save-state']);
+      await send(port, `${SAVE}?expires=1`);
+      await sleep(EXPIRY_MS);
+      assert.deepEqual(takeAll(server), []);
+    }
+  });
 });
 
 // ───── Shutdown, and what interrupts own commands ────────────────────────────────────────────────────────────────

@@ -171,6 +171,29 @@ describe('A signal', { ...LIMIT, skip: lacks('Unix'), concurrency: 3 }, () => {
     await host.ends('onShutdown', 'end');
   });
 
+  for (const [name, step] of [['at once', ''], ['slowly', 'block(5);'], ['in promises', 'return Promise.resolve();']]) {
+    it(`ends a system whose clocks stand still, as in tests, and whose steps end ${name}`, async (t) => {
+      const host = runHost(t, `
+        const RealDate = Date;
+        globalThis.Date = class extends RealDate {
+          constructor(...values) { super(...values.length > 0 ? values : [0]); }
+          static now() { return 0; }
+        };
+        performance.now = () => 0;
+        globalThis.setTimeout = globalThis.setInterval = globalThis.setImmediate = () => ({ ref() {}, unref() {} });
+        globalThis.clearTimeout = globalThis.clearInterval = globalThis.clearImmediate = () => {};
+        ${launched('nothing', '', step)}
+      `);
+      const port = await host.hear<number>();
+      assert.equal(await host.hear(), 'onListening');
+      assert.deepEqual(await perform(port, 'save-state'), [200, undefined]);
+      assert.equal((await getInfo(port)).since, '1970-01-01T00:00:00.001Z');
+      host.process.kill('SIGTERM');
+      const said = await host.hearAll();
+      assert.deepEqual(said.slice(-4), ['SIGTERM', 'saveState', 'onShutdown', 'end']);
+    });
+  }
+
   it('ends the system even if the last save of a shutdown by command fails meanwhile', async (t) => {
     const host = runHost(t, launched('saveState'));
     const outcome = perform(await host.hear(), 'shutdown');

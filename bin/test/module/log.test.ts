@@ -5,11 +5,11 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
-  appendFileSync, chownSync, copyFileSync, existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, readlinkSync,
+  appendFileSync, chmodSync, chownSync, copyFileSync, existsSync, lstatSync, lutimesSync, mkdirSync, readFileSync, readdirSync, readlinkSync,
   renameSync, rmSync, rmdirSync, statSync, symlinkSync, truncateSync, utimesSync, writeFileSync,
 } from 'node:fs';
 import { createServer } from 'node:net';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
@@ -665,6 +665,44 @@ describe('A log that others move', { ...LIMIT, concurrency: 4, skip: lacks('Unix
     await server.close();
   });
 
+  it('is not renamed while something of others, or more than an empty folder, is in place of the lock', async (t) => {
+    const path = makePath(t);
+    const precious = makeFolder(t);
+    writeFileSync(join(precious, 'file'), '');
+    const warnings = collectWarnings(t);
+    const { server, client } = await startBusy(t, { log: path });
+    const lock = `${path}.${statSync(path).ino}.lock`;
+    const obstacles: [reason: string, make: () => void][] = [
+      ['ENOTDIR', () => {
+        symlinkSync(precious, lock);
+        lutimesSync(lock, 0, 0);
+      }],
+      ['ENOTEMPTY', () => {
+        mkdirSync(join(lock, 'd'), { recursive: true });
+        utimesSync(lock, 0, 0);
+      }],
+    ];
+    if (lacks('root') === false) obstacles.push(['it belongs to user 65534', () => {
+      mkdirSync(join(lock, 'd'), { recursive: true });
+      chownSync(lock, 65_534, -1);
+      utimesSync(lock, 0, 0);
+    }]);
+    for (const [index, [reason, make]] of obstacles.entries()) {
+      make();
+      if (index === 0) appendFileSync(path, FILLER);
+      assert.ok((await client.request('save-state', { wait: 60 })).ok);
+      assert.deepEqual([existsSync(`${path}.1`), readdirSync(precious)], [false, ['file']]);
+      const { error = '' } = (await client.getInfo())?.log ?? {};
+      assert.ok(error.includes(reason) && error.includes(lock), error);
+      rmSync(lock, { recursive: true }); // nothing is written meanwhile
+    }
+    assert.ok((await client.request('save-state', { wait: 60 })).ok);
+    assert.equal(existsSync(`${path}.1`), true);
+    await server.close();
+    assert.match(warnings.join(), /^Cannot log: ENOTDIR[^,]*, rmdir '[^,]*'$/, 'one until it works');
+    assert.deepEqual(countEvents(readLog(`${path}.1`, path))['lost'], undefined);
+  });
+
   it('is not renamed if another process has just done so', async (t) => {
     const path = makePath(t);
     const host = runHost(t, `
@@ -692,6 +730,34 @@ describe('A log that others move', { ...LIMIT, concurrency: 4, skip: lacks('Unix
   });
 });
 
+describe('The folder of the log', { skip: lacks('Unix') }, () => {
+  it('must be one in which others cannot replace the file: not even with the sticky bit, as /tmp has', async (t) => {
+    for (const [mode, remedy] of [
+      [0o1777, 'put it into a folder of your own'], [0o1770, 'put it into a folder of your own'],
+      [0o777, 'chmod go-w'], [0o2775, 'chmod go-w'],
+    ] as const) {
+      const folder = makeFolder(t);
+      chmodSync(folder, mode);
+      for (const log of [join(folder, 'log.jsonl'), `${folder}/../${basename(folder)}/log.jsonl`]) {
+        const server = new WebApiServer({ systemStatus: () => ACTIVE, port: 0, log });
+        await assert.rejects(server.runInBackground(), ({ message }: Error) => {
+          const reason = `'${folder}' is not trusted, because others can write to it; ${remedy}`;
+          return message.includes(`: cannot log: ${reason}`);
+        });
+        await server.close();
+        assert.deepEqual(readdirSync(folder), []);
+      }
+      const own = join(folder, 'own'); // there, the sticky bit protects it
+      mkdirSync(own, 0o700);
+      const started = new WebApiServer({ systemStatus: () => ACTIVE, port: 0, log: join(own, 'log.jsonl') });
+      const isSticky = (mode & 0o1000) > 0;
+      assert.equal(await started.runInBackground().then(() => true, () => false), isSticky);
+      await started.close();
+      assert.deepEqual(readdirSync(own), isSticky ? ['log.jsonl'] : []);
+    }
+  });
+});
+
 // ───── Disks and obstacles ───────────────────────────────────────────────────────────────────────────────────────
 
 interface Disk {
@@ -711,7 +777,7 @@ const DISKS: Record<string, Disk> = {
   'the disk is full': {
     skip: lacks('Linux', 'namespace'),
     prefix: (folder) => {
-      const fill = `mount -t tmpfs -o size=64k none ${folder}; head -c 32768 /dev/zero > ${folder}/filler; exec "$@"`;
+      const fill = `mount -t tmpfs -o size=64k,mode=700 none ${folder}; head -c 32768 /dev/zero > ${folder}/filler; exec "$@"`;
       return ['unshare', '--mount', 'sh', '-c', fill, 'sh'];
     },
     find: ({ process: { pid } }, folder) => `/proc/${pid}/root${folder}`,
@@ -814,7 +880,7 @@ describe('A log that cannot be written', { ...LIMIT, concurrency: 4, skip: lacks
         const message = await host.hear<string>();
         assert.ok(message.startsWith(`Cannot serve at 127.0.0.1:${port}: cannot log: `), message);
         assert.match(message, error);
-        assert.ok(message.includes(`'${path}'`) && !message.includes('\n'), message);
+        assert.ok(message.includes(`'${dirname(path)}`) && !message.includes('\n'), message);
         const listener = createServer().listen(port, '127.0.0.1'); // the port is free
         await once(listener, 'listening');
         await new Promise((resolve) => listener.close(resolve));

@@ -2,16 +2,19 @@
 // `npm run matrix` tries it in each runtime, bundler and compiler.
 
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { build } from 'esbuild';
-import { LIMIT, clientAt, makeFolder, makeSocketPath, startServer, takeAll } from '../helpers.ts';
+import {
+  LIMIT, clientAt, collectWarnings, makeFolder, makeSocketPath, startServer, takeAll, until,
+} from '../helpers.ts';
 import { runHost, spawnHost } from '../host.ts';
 import { PAUSE, RESUME, SAVE, SHUTDOWN, ask } from '../http.ts';
 import { lacks } from '../needs.ts';
-import { SystemStatus, WebApiServer } from '../../../control.ts';
+import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
 import type { BuildOptions } from 'esbuild';
 
 const { ACTIVE, PAUSED, RESUMING } = SystemStatus;
@@ -35,6 +38,45 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
     const stdin = { contents, resolveDir: PROJECT };
     await build({ ...BUNDLE, minify: true, target: 'es2017', keepNames: true, stdin, outfile });
     await spawnHost(t, [outfile]).ends(['ok', 'paused'], 'pause');
+  });
+
+  it('compiles and works for es2015, without names of newer libraries', async (t) => {
+    const folder = makeFolder(t);
+    execFileSync(process.execPath, [
+      'node_modules/typescript/bin/tsc', '--ignoreConfig', 'control.ts', '--outDir', folder, '--strict',
+      '--target', 'es2015', '--lib', 'es2015', '--module', 'nodenext', '--types', 'node',
+    ]);
+    renameSync(join(folder, 'control.js'), join(folder, 'control.mjs'));
+    const host = join(folder, 'host.mjs');
+    writeFileSync(host, `
+      import { SystemStatus, WebApiClient, WebApiServer } from './control.mjs';
+      const server = new WebApiServer({ systemStatus: () => SystemStatus.PAUSED, port: 0 });
+      const { port } = await server.runInBackground();
+      console.log(JSON.stringify([await new WebApiClient('127.0.0.1', port).pause(), server.receiveCommand()]));
+      await server.close();
+    `);
+    await spawnHost(t, [host]).ends(['ok', 'pause']);
+  });
+
+  it('says what may be wrong if its thread lacks a helper of a transpiler', async (t) => {
+    const path = join(makeFolder(t), 'control.mjs');
+    const source = readFileSync(join('dist', 'control.js'), 'utf8');
+    for (const [where, text] of [
+      ['at the start', 'function linkToHost(data, report) {'], ['at the first connection', 'onConnection(socket, isUnix) {'],
+    ] as const) {
+      assert.equal(source.split(text).length, 2, text);
+      writeFileSync(path, source.replace(text, `${text} _helper();`));
+      const copy: typeof import('../../../control.ts') = await import(`${pathToFileURL(path).href}?${where}`);
+      const warnings = collectWarnings(t);
+      const server = new copy.WebApiServer({ systemStatus: () => copy.SystemStatus.ACTIVE, port: 0 });
+      t.after(() => server.close());
+      const message = await server.runInBackground().then(async ({ port }) => {
+        const client = new WebApiClient(undefined, port);
+        await until(async () => await client.pause() !== null || warnings.length > 0);
+        return warnings[0];
+      }, (error: Error) => error.message);
+      assert.match(message ?? '', /_helper is not defined; transpiled for an old target\?$/, where);
+    }
   });
 
   it('declares and documents its public names, and no others', () => {

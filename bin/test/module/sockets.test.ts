@@ -2,8 +2,9 @@
 // folders of such files.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import fs, {
-  chmodSync, chownSync, existsSync, lchownSync, linkSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync,
+  chmodSync, chownSync, existsSync, lchownSync, linkSync, lstatSync, lutimesSync, mkdirSync, readdirSync, renameSync, rmSync,
   symlinkSync, utimesSync, writeFileSync,
 } from 'node:fs';
 import { createConnection } from 'node:net';
@@ -148,8 +149,7 @@ describe('The file of a Unix socket', SUITE, () => {
 
     await leaveSocket(socketPath);
     const lock = makeLock(socketPath, -30);
-    const other = new WebApiServer({ systemStatus: () => PAUSED, socketPath: `${socketPath}-` });
-    await other.runInBackground();
+    await startForeign(t, () => {}, `${socketPath}-`);
     const refused = assert.rejects(new WebApiServer({ systemStatus: () => ACTIVE, socketPath }).runInBackground(), {
       code: 'EADDRINUSE',
     });
@@ -158,8 +158,94 @@ describe('The file of a Unix socket', SUITE, () => {
     renameSync(`${socketPath}-`, socketPath);
     await refused;
     rmSync(lock, { recursive: true });
-    assert.equal(await new WebApiClient(undefined, undefined, { socketPath }).getStatus(), PAUSED);
-    await other.close();
+    await once(createConnection(socketPath).unref(), 'connect');
+  });
+
+  it('is not created while something of others, or more than an empty folder, is in place of the lock', async (t) => {
+    const socketPath = makeSocketPath(t);
+    const folder = dirname(socketPath);
+    const precious = join(makeFolder(t), 'precious');
+    mkdirSync(precious);
+    writeFileSync(join(precious, 'file'), '');
+    const belongs = `is in the way: it belongs to user ${NOBODY}`;
+    for (const [name, reason, make] of [
+      ['a folder with files', 'ENOTEMPTY', (lock) => {
+        mkdirSync(join(lock, 'd'), { recursive: true });
+        utimesSync(lock, 0, 0);
+      }],
+      ['a link to a folder', 'ENOTDIR', (lock) => {
+        symlinkSync(precious, lock);
+        lutimesSync(lock, 0, 0);
+      }],
+      ['a file', 'ENOTDIR', (lock) => {
+        writeFileSync(lock, '');
+        utimesSync(lock, 0, 0);
+      }],
+      ...ROOT_ONLY.skip === false ? [
+        ['a young lock of another user', belongs, (lock) => {
+          mkdirSync(lock);
+          chownSync(lock, NOBODY, -1);
+        }],
+        ['an old one with files', belongs, (lock) => {
+          mkdirSync(join(lock, 'd'), { recursive: true });
+          chownSync(lock, NOBODY, -1);
+          utimesSync(lock, 0, 0);
+        }],
+      ] satisfies [string, string, (lock: string) => void][] : [],
+    ] satisfies [name: string, reason: string, make: (lock: string) => void][]) {
+      await leaveSocket(socketPath);
+      const lock = `${socketPath}.${lstatSync(socketPath).ino}.lock`;
+      make(lock);
+      const before = contentsOf(folder);
+      await assert.rejects(startServer(t, { socketPath }), ({ message }: Error) => {
+        return message.startsWith(`Cannot serve at ${socketPath}: `) && message.includes(reason) && message.includes(lock);
+      }, name);
+      assert.deepEqual([contentsOf(folder), readdirSync(precious)], [before, ['file']], name);
+      rmSync(lock, { recursive: true });
+      rmSync(socketPath);
+    }
+  });
+
+  it('is made again if it was removed or moved, or with its folder, even while the program computes', async (t) => {
+    const parent = makeFolder(t);
+    const folder = join(parent, 'folder');
+    const path = join(folder, 'a.sock');
+    mkdirSync(folder, 0o700);
+    const host = runHost(t, `
+      await serve({ socketPath: ${JSON.stringify(path)}, systemStatus: () => PAUSED });
+      await serve({ socketPath: ${JSON.stringify(`${parent}/own/`)}, name: 'b', systemStatus: () => PAUSED });
+      for (;;) block(1000);
+    `);
+    const port = await host.hear<number>();
+    await host.hear();
+    const inFolder = join(parent, 'own', `b-${host.process.pid}.sock`);
+    const serves = (socketPath: string) => async (): Promise<boolean> => {
+      return existsSync(socketPath) && await new WebApiClient(undefined, undefined, { socketPath }).pause() === 'ok';
+    };
+    for (const act of [
+      () => rmSync(path),
+      () => renameSync(path, `${path}-`),
+      () => rmSync(folder, { recursive: true }),
+      () => { // a file is in the way until it is removed
+        writeFileSync(`${path}-file`, '');
+        renameSync(`${path}-file`, path);
+      },
+    ]) {
+      act();
+      if (!existsSync(folder)) {
+        await sleep(300);
+        mkdirSync(folder, 0o700);
+      } else if (existsSync(path)) {
+        await sleep(300);
+        rmSync(path);
+      }
+      await until(serves(path));
+      assert.equal(await new WebApiClient('127.0.0.1', port).getStatus(), PAUSED);
+      assert.equal(lstatSync(path).mode & 0o777, 0o600);
+    }
+    rmSync(dirname(inFolder), { recursive: true });
+    await until(serves(inFolder));
+    assert.equal(lstatSync(dirname(inFolder)).mode & 0o777, 0o700);
   });
 
   it('leaves nothing behind if the server is closed during a slow start', async (t) => {
@@ -285,6 +371,7 @@ describe('The file of a Unix socket', SUITE, () => {
   });
 
   it('is removed by close() only as long as it is the same file, under its own name', async (t) => {
+    collectWarnings(t); // it may be missed before
     const socketPath = makeSocketPath(t);
     const folder = dirname(socketPath);
     const rows: [name: string, act: () => unknown, left: string[]][] = [
@@ -509,8 +596,31 @@ describe('The socket in a folder', SUITE, () => {
 });
 
 describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
+  it('moves to /tmp when a logout removes /run/user/UID, also with a thread that has died', ROOT_ONLY, async (t) => {
+    const uid = 2_000_000_000 + Math.floor(Math.random() * 10 ** 8); // nobody's
+    const [session, other] = [`/run/user/${uid}`, `/tmp/control-${uid}`];
+    t.after(() => [session, other].forEach((folder) => rmSync(folder, { recursive: true, force: true })));
+    mkdirSync(session, { recursive: true, mode: 0o700 });
+    const threads = collectThreads(t);
+    const warnings = collectWarnings(t);
+    const { server, address } = await startServer(t, { socketPath: `${session}/control/`, name: 'a' });
+    const name = `a-${pid}.sock`;
+    assert.equal(address.socketPath, `${session}/control/${name}`);
+    const moved = new WebApiClient(undefined, undefined, { socketPath: `${other}/${name}` });
+    rmSync(session, { recursive: true });
+    await until(async () => await moved.getStatus() === ACTIVE);
+    await threads[0]?.terminate();
+    await until(async () => threads.length === 2 && await moved.getStatus() === ACTIVE);
+    await server.close();
+    assert.deepEqual(readdirSync(other), []);
+    const lost = `Cannot serve at '${session}/control/${name}': ENOENT: no such file or directory, stat '${session}'`;
+    assert.deepEqual([...new Set(warnings)].filter((message) => !/stopped and will be restarted/.test(message)), [lost]);
+    const first = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: `/run/user/${uid + 1}/control/` });
+    await assert.rejects(first.runInBackground(), { code: 'ENOENT' }, 'a start is where it was told');
+  });
+
   it('does not take the path back after a restart if another server has it', async (t) => {
-    collectWarnings(t);
+    const warnings = collectWarnings(t);
     const workers = collectThreads(t);
     const socketPath = makeSocketPath(t);
     const { server } = await startServer(t, { socketPath });
@@ -518,7 +628,8 @@ describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
     rmSync(socketPath);
     await startForeign(t, () => {}, socketPath);
     const before = contentsOf(dirname(socketPath));
-    await until(() => workers.length === 3); // the second one has tried
+    await until(() => warnings.some((one) => one.includes(`another server listens at '${socketPath}'`)));
+    assert.equal(workers.length, 2);
     assert.deepEqual(contentsOf(dirname(socketPath)), before);
     await server.close();
     assert.deepEqual(contentsOf(dirname(socketPath)), before);

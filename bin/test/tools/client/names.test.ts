@@ -13,12 +13,16 @@ import { Directory } from '../../../mcp/systems.ts';
 import { choosePlace, LocalFolder } from '../../../shared/reach/folder.ts';
 import { parseTargets, selectClient } from '../../../shared/reach/names.ts';
 import { UsageError } from '../../../shared/line/options.ts';
-import { makeFolder, platformIs, preload, start, startProgram, startServer, TOKEN } from '../../helpers.ts';
+import { isAbsent } from '../../../shared/reach/replies.ts';
+import {
+  collectWarnings, makeFolder, platformIs, preload, start, startProgram, startServer, TOKEN, until,
+} from '../../helpers.ts';
 import { leaveSocket, LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, makeFile, run } from './helpers.ts';
 import { openSession, startSilent } from './systems.ts';
 import type { TestContext } from 'node:test';
+import type { Target } from '../../../shared/reach/targets.ts';
 
 const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
 const ADDRESS = 'an address has a port, such as gpu1:8391 or :9000';
@@ -266,6 +270,30 @@ describe('The folder of the session', { ...SUITE, concurrency: 1 }, () => {
     setVariable(t, '');
     t.mock.method(process as Required<typeof process>, 'geteuid', () => 987_654_321);
     assert.equal(new LocalFolder().place, `in '/tmp/control-987654321'`);
+  });
+
+  it('may go at logout: tools follow a system to /tmp, and find it later', { skip: lacks('root') }, async (t) => {
+    const other = folderInTmp(t);
+    const session = setVariable(t, other.replace('/tmp/control-', '/run/user/'));
+    t.after(() => rmSync(session, { recursive: true, force: true }));
+    mkdirSync(session, { recursive: true, mode: 0o700 });
+    const { server } = await startServer(t, { socketPath: `${session}/control/`, name: 'a' });
+    const title = `a-${process.pid}`;
+    const [target] = await parseTargets(['a'], {});
+    const found = async (): Promise<string> => (await call(['list'])).stdout;
+    assert.match(await found(), /^a +\d+ +active /);
+    collectWarnings(t);
+    rmSync(session, { recursive: true });
+    await until(async () => (await target?.client.request('status'))?.ok === true);
+    assert.deepEqual(readdirSync(other), [`${title}.sock`]);
+    assert.equal((await call(['status', 'a'])).stdout, `${title}  active\n`);
+    mkdirSync(`${session}/control`, { recursive: true, mode: 0o700 });
+    assert.match(await found(), /^a +\d+ +active /);
+    setVariable(t, ''); // as cron does
+    assert.match(await found(), /^a +\d+ +active /);
+    await server.close();
+    assert.equal(isAbsent(await (target as Target).client.request('status')), true);
+    assert.deepEqual(readdirSync(other), []);
   });
 
   it('is used by servers and clients only if nobody else can create sockets there', async (t) => {
