@@ -12,6 +12,10 @@ export interface Mend {
 
 export const MENDS: readonly Mend[] = [
   {
+    bug: '`control-client answer --yes` without an id',
+    edits: [['bin/client/asks.ts', "only !== undefined && id === '' && isSure &&", 'false &&']],
+  },
+  {
     bug: '`pkill -9 -f control-run` also killed',
     edits: [['bin/run/keeper.ts', '`keeper-${process.pid}`', '`control-run-keeper-${process.pid}`']],
   },

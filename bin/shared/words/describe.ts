@@ -64,7 +64,7 @@ function describeAge(entry: Body): string {
 }
 
 /** From the acceptance of a command to its outcome, or from a question to its end. 0 if unknown. */
-function secondsOf({ seconds }: Body): number {
+export function secondsOf({ seconds }: Body): number {
   return typeof seconds === 'number' ? seconds : 0;
 }
 
