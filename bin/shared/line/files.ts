@@ -79,6 +79,13 @@ function syncFolder(folder: string): void {
   }
 }
 
+/** Returns the text of a file, without the byte order mark (BOM) that editors on Windows write: in UTF-8 or UTF-16. */
+export function readText(path: string): string {
+  const bytes = readFileSync(path);
+  const encoding = bytes[0] === 0xff && bytes[1] === 0xfe ? 'utf-16le' : 'utf-8';
+  return new TextDecoder(encoding).decode(bytes);
+}
+
 /**
  * Returns the content of a file; undefined if there is no such file.
  *
@@ -90,7 +97,7 @@ export function readJson(path: string, maxBytes: number): unknown {
   if (stats.isDirectory()) throw new Error('it is a folder');
   if (!stats.isFile()) throw new Error('it is not a regular file'); // reading /dev/zero would never end
   if (stats.size > maxBytes) throw new Error('it is too large');
-  const text = readFileSync(path, 'utf8');
+  const text = readText(path);
   try {
     return JSON.parse(text);
   } catch {

@@ -208,6 +208,19 @@ describe('control-client and tokens', SUITE, () => {
     assert.equal(one.tokens.at(-1), undefined);
   });
 
+  it('reads a token file from Windows, with a byte order mark', async (t) => {
+    const { target, tokens } = await startWeb(t);
+    const contents = [
+      Buffer.from(`\ufeff${TOKEN}\r\n`), Buffer.from(`\ufeff${TOKEN}`), Buffer.from(`\ufeff${TOKEN}\r\n`, 'utf16le'),
+    ];
+    for (const content of contents) {
+      const path = makeFile(t, '', 0o600);
+      writeFileSync(path, content);
+      await call(['status', target], { CONTROL_TOKEN_FILE: path });
+    }
+    assert.deepEqual(tokens, contents.map(() => `Bearer ${TOKEN}`));
+  });
+
   it('refuses a file that is not for this user only, or holds no token, and never prints its content', async (t) => {
     const { target, requests } = await startWeb(t);
     const refuses = async (path: string, message: string): Promise<void> => {
