@@ -6,13 +6,27 @@ import {
 } from 'node:fs';
 import { homedir } from 'node:os';
 import { basename, dirname, isAbsolute, join } from 'node:path';
+import { UsageError } from './options.ts';
 
 const LEFT_MS = 60_000; // another process may be about to rename a younger file
 
-/** `$XDG_STATE_HOME/control`, by default in `~/.local/state` (XDG Base Directory Specification). */
+/**
+ * `$XDG_STATE_HOME/control`, by default in `~/.local/state` (XDG Base Directory Specification).
+ *
+ * @throws {UsageError} If the user has no home folder.
+ */
 export function stateFolder(): string {
   const folder = process.env['XDG_STATE_HOME'] ?? '';
-  return join(isAbsolute(folder) ? folder : join(homedir(), '.local', 'state'), 'control');
+  return join(isAbsolute(folder) ? folder : join(homeFolder(), '.local', 'state'), 'control');
+}
+
+/** In a container, the user may have a number only, and no home. */
+function homeFolder(): string {
+  try {
+    const home = homedir();
+    if (isAbsolute(home)) return home;
+  } catch {}
+  throw new UsageError('you have no home folder: set HOME or XDG_STATE_HOME');
 }
 
 /** Creates a folder, unless another process is faster. */
