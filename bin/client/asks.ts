@@ -7,8 +7,7 @@ import {
 import { EXIT, UsageError } from '../shared/line/options.ts';
 import { isAbsent, lacksInfo } from '../shared/reach/replies.ts';
 import { inParallel } from '../shared/reach/targets.ts';
-import { commandsOf } from '../shared/words/describe.ts';
-import { haveJustChanged } from '../shared/words/recent.ts';
+import { commandsOf, haveQuestionsChanged } from '../shared/words/describe.ts';
 import { printable } from '../shared/words/text.ts';
 import { failure, notSent } from './send.ts';
 import type { Question } from '../shared/words/asks.ts';
@@ -56,7 +55,10 @@ export async function answer(
   options: Pick<RequestOptions, 'by' | 'reason'>,
 ): Promise<[Target, Outcome][]> {
   const replies = new Map<Target, PrintableReply>();
-  await inParallel(targets, async (target) => void replies.set(target, await look(target, id)));
+  await inParallel(targets, async (target) => {
+    const reply = await target.client.request('info'); // has the program note the time, which the next one reports
+    replies.set(target, reply.ok && id === '' ? await target.client.request('info') : reply);
+  });
   const askers = targets.map((target) => ({ target, reply: replies.get(target) as PrintableReply }));
   const failed = askers.flatMap(({ target, reply }): [Target, Outcome][] => {
     const outcome = refuseLack(reply) ?? (reply.ok ? null : notSent('answer', reply));
@@ -74,7 +76,7 @@ export async function answer(
   // A system that does not respond may have the question that is meant.
   const isSure = askers.every(({ reply }) => reply.ok || isAbsent(reply) || lacksInfo(reply));
   const [only] = meant;
-  if (only !== undefined && id === '' && isSure && askers.some(({ reply: { body } }) => haveJustChanged(body))) {
+  if (only !== undefined && id === '' && isSure && askers.some(({ reply: { body } }) => haveQuestionsChanged(body))) {
     throw new UsageError(`the id must be given, because the questions have just changed: ${list}`);
   }
   if (only !== undefined && (id !== '' || isSure)) {
@@ -86,12 +88,6 @@ export async function answer(
   if (id === '') throw new Error('no question is open');
   if (target === undefined) throw new Error(`there is no question ${id}: ${list}`);
   return [[target, await send(target, { id, message: '' }, {}, options)]]; // the server says how it has ended
-}
-
-/** What a system reports. Times matter without an id: the first request has the program note the time for the second. */
-async function look({ client }: Target, id: string): Promise<PrintableReply> {
-  const reply = await client.request('info');
-  return reply.ok && id === '' ? client.request('info') : reply;
 }
 
 async function send(

@@ -11,13 +11,12 @@ import {
   asksIn, describeGiven, describeLack, describeOpen, describeQuestion, isAnswer, isQuestionId, questionsIn, readAnswer,
 } from '../shared/words/asks.ts';
 import {
-  commandsOf, describeAuthor, describeCommand, describeInfo, describeStatusAndSave,
+  commandsOf, describeAuthor, describeCommand, describeInfo, describeStatusAndSave, haveQuestionsChanged,
 } from '../shared/words/describe.ts';
 import { follow, GOALS } from '../shared/reach/follow.ts';
 import { withLimit } from '../shared/reach/limit.ts';
 import { observe } from '../shared/reach/observe.ts';
 import { UsageError } from '../shared/line/options.ts';
-import { haveJustChanged } from '../shared/words/recent.ts';
 import {
   describeUnknown, isAbsent, lacksInfo, NO_ANSWER, obstacleIn, statusNameOf, UNKNOWN,
 } from '../shared/reach/replies.ts';
@@ -125,7 +124,7 @@ export class Session {
     if (!info.ok && !lacksInfo(info)) return fail(`answer not sent: ${info.error}`);
     const open = info.ok ? asksIn(info.body) : null;
     if (open === null) return fail(describeLack(info.body));
-    const id = meant ?? (haveJustChanged(info.body) ? '' : idOfOnly(open));
+    const id = meant ?? (haveQuestionsChanged(info.body) ? '' : idOfOnly(open));
     const why = open.length === 1 ? ', because the questions have just changed' : '';
     if (id === '') return fail(open[0] ? `the id must be given${why}: ${describeOpen(open)}` : 'no question is open');
     const question = open.find((one) => one.id === id);
@@ -335,13 +334,10 @@ class Prompt {
       if (this.#isReading) this.#lines.print(text);
       else print(`\n${text}, after Ctrl-C`); // the line may be open
     }
-    if (asks.length !== this.#asks.length || !asks.every((one) => isOf(one, this.#asks))) {
-      this.#asksAt = performance.now();
-      setTimeout(() => this.#announceAsks(), SEEN_MS + 1).unref(); // timers may be 1 ms early
-    }
+    const now = performance.now();
+    if (asks.length !== this.#asks.length || !asks.every((one) => isOf(one, this.#asks))) this.#asksAt = now;
     this.#asks = asks;
-    const areSeen = performance.now() - this.#asksAt >= SEEN_MS;
-    if (!this.#lines.isTyping) this.meant = areSeen ? idOfOnly(asks) : '';
+    if (!this.#lines.isTyping) this.meant = now - this.#asksAt < SEEN_MS ? '' : idOfOnly(asks);
   }
 
   #update(status: string): void {
@@ -355,6 +351,7 @@ class Prompt {
     const now = performance.now();
     if (now - this.#tickedAt > 2 * TICK_MS) this.#heardAt = now;
     this.#tickedAt = now;
+    this.#announceAsks(); // by now, they may count as seen
     this.#show();
   }
 

@@ -1,8 +1,8 @@
 // Checkpoints on disk: JSON files, named after the time of the save and complete even after a crash.
 
-import { accessSync, constants, readdirSync, rmSync } from 'node:fs';
+import { accessSync, constants, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { createFolders, readText, writeAtomically } from '../shared/line/files.ts';
+import { createFolders, writeAtomically } from '../shared/line/files.ts';
 import { UsageError } from '../shared/line/options.ts';
 import { Learner } from './learner.ts';
 import type { StatusCause } from '../../control.ts';
@@ -26,7 +26,7 @@ export function loadCheckpoint(file: string, folder: string): Checkpoint | null 
   const path = paths.at(-1);
   if (path === undefined) return null;
   try {
-    const { format, version, paused, by, reason, since, ...rest } = Object(JSON.parse(readText(path)));
+    const { format, version, paused, by, reason, since, ...rest } = Object(JSON.parse(readFileSync(path, 'utf8')));
     const isKnown = format === FORMAT.format && [2, 3, FORMAT.version].includes(version);
     if (!isKnown) throw new Error('it is not a checkpoint of control-demo 0.12 or later');
     const { holds = paused ? [{ by, reason, since }] : [], ...state } = rest; // before version 4, there was one

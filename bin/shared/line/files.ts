@@ -17,16 +17,11 @@ const LEFT_MS = 60_000; // another process may be about to rename a younger file
  */
 export function stateFolder(): string {
   const folder = process.env['XDG_STATE_HOME'] ?? '';
-  return join(isAbsolute(folder) ? folder : join(homeFolder(), '.local', 'state'), 'control');
-}
-
-/** In a container, the user may have a number only, and no home. */
-function homeFolder(): string {
-  try {
-    const home = homedir();
-    if (isAbsolute(home)) return home;
-  } catch {}
-  throw new UsageError('you have no home folder: set HOME or XDG_STATE_HOME');
+  if (isAbsolute(folder)) return join(folder, 'control');
+  let home = '';
+  try { home = homedir(); } catch {} // in a container, the user may have a number only
+  if (!isAbsolute(home)) throw new UsageError('you have no home folder: set HOME or XDG_STATE_HOME');
+  return join(home, '.local', 'state', 'control');
 }
 
 /** Creates a folder, unless another process is faster. */
@@ -93,13 +88,6 @@ function syncFolder(folder: string): void {
   }
 }
 
-/** Returns the text of a file, without the byte order mark (BOM) that editors on Windows write: in UTF-8 or UTF-16. */
-export function readText(path: string): string {
-  const bytes = readFileSync(path);
-  const encoding = bytes[0] === 0xff && bytes[1] === 0xfe ? 'utf-16le' : 'utf-8';
-  return new TextDecoder(encoding).decode(bytes);
-}
-
 /**
  * Returns the content of a file; undefined if there is no such file.
  *
@@ -111,7 +99,7 @@ export function readJson(path: string, maxBytes: number): unknown {
   if (stats.isDirectory()) throw new Error('it is a folder');
   if (!stats.isFile()) throw new Error('it is not a regular file'); // reading /dev/zero would never end
   if (stats.size > maxBytes) throw new Error('it is too large');
-  const text = readText(path);
+  const text = new TextDecoder().decode(readFileSync(path)); // without the byte order mark of Windows
   try {
     return JSON.parse(text);
   } catch {

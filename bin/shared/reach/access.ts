@@ -1,10 +1,9 @@
 // How the tools reach a system: its address, the token, and the sender of commands.
 
-import { statSync } from 'node:fs';
+import { readFileSync, statSync } from 'node:fs';
 import { isIPv6 } from 'node:net';
 import { hostname, userInfo } from 'node:os';
 import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
-import { readText } from '../line/files.ts';
 import { parseInteger, UsageError, warn } from '../line/options.ts';
 import { PrintableClient } from './replies.ts';
 import { excerpt, tidy } from '../words/text.ts';
@@ -296,7 +295,7 @@ export function readTrusted(what: string, path: string, isSecret: boolean): stri
     if (process.geteuid !== undefined && (!isOwn || (mode & 0o022) !== 0)) {
       throw new Error(isOwn ? `others can write to it; chmod go-w '${path}'` : 'it belongs to another user');
     }
-    const text = readText(path);
+    const text = new TextDecoder().decode(readFileSync(path)); // without the byte order mark of Windows
     if (isSecret && process.geteuid !== undefined && (mode & 0o044) !== 0) {
       warn(`others can read the ${what} file '${path}'; chmod go-r '${path}'`);
     }

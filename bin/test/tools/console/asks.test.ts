@@ -16,7 +16,7 @@ const BEN = { by: 'ben@desk', arguments: { approved: true } };
 const P = `(${prompt('\\w+')})`; // drawn again for each line above it
 
 /** Until a question that is shown counts as seen, also on a busy machine. */
-const SEEN_MS = 3000;
+const SEEN_MS = 4000;
 
 /** The ids of the open questions, the oldest first. */
 async function idsOf({ client }: Pick<StartedServer, 'client'>): Promise<string[]> {

@@ -67,11 +67,9 @@ describe('StateFile', () => {
 
   it('reads what was edited on Windows, with a byte order mark, and writes it without', { skip: lacks('Unix') }, (t) => {
     const path = join(makeFolder(t), 'state.json');
-    for (const encoding of ['utf8', 'utf16le'] as const) {
-      writeFileSync(path, `\ufeff${PAUSED.replace('\n', '\r\n')}`, encoding);
-      assert.deepEqual(new StateFile(path).read(), HOLDS);
-      assert.equal(readFileSync(path, 'utf8'), PAUSED);
-    }
+    writeFileSync(path, `\ufeff${PAUSED.replace('\n', '\r\n')}`);
+    assert.deepEqual(new StateFile(path).read(), HOLDS);
+    assert.equal(readFileSync(path, 'utf8'), PAUSED);
   });
 
   const DAMAGED: [what: string, text: string, why: string][] = [
