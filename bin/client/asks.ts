@@ -7,7 +7,7 @@ import {
 import { EXIT, UsageError } from '../shared/line/options.ts';
 import { isAbsent, lacksInfo } from '../shared/reach/replies.ts';
 import { inParallel } from '../shared/reach/targets.ts';
-import { commandsOf } from '../shared/words/describe.ts';
+import { commandsOf, haveQuestionsChanged } from '../shared/words/describe.ts';
 import { printable } from '../shared/words/text.ts';
 import { failure, notSent } from './send.ts';
 import type { Question } from '../shared/words/asks.ts';
@@ -55,7 +55,10 @@ export async function answer(
   options: Pick<RequestOptions, 'by' | 'reason'>,
 ): Promise<[Target, Outcome][]> {
   const replies = new Map<Target, PrintableReply>();
-  await inParallel(targets, async (target) => void replies.set(target, await target.client.request('info')));
+  await inParallel(targets, async (target) => {
+    const reply = await target.client.request('info'); // has the program note the time, which the next one reports
+    replies.set(target, reply.ok && id === '' ? await target.client.request('info') : reply);
+  });
   const askers = targets.map((target) => ({ target, reply: replies.get(target) as PrintableReply }));
   const failed = askers.flatMap(({ target, reply }): [Target, Outcome][] => {
     const outcome = refuseLack(reply) ?? (reply.ok ? null : notSent('answer', reply));
@@ -73,6 +76,9 @@ export async function answer(
   // A system that does not respond may have the question that is meant.
   const isSure = askers.every(({ reply }) => reply.ok || isAbsent(reply) || lacksInfo(reply));
   const [only] = meant;
+  if (only !== undefined && id === '' && isSure && askers.some(({ reply: { body } }) => haveQuestionsChanged(body))) {
+    throw new UsageError(`the id must be given, because the questions have just changed: ${list}`);
+  }
   if (only !== undefined && (id !== '' || isSure)) {
     return [[only.target, await send(only.target, only.question, readAnswer(only.question, words), options)]];
   }

@@ -77,7 +77,6 @@ export async function log(
   options: LogOptions,
 ): Promise<number> {
   const { since, isFollowed, signal } = options;
-  const folder = stateFolder();
   for (const { machine: { label } } of foldersOf(values)) {
     if (label !== '') throw new UsageError(`log has no --via: it reads files, so run ssh ${label} control-client log`);
   }
@@ -86,10 +85,10 @@ export async function log(
   const logs = new Logs(choices, options);
   await logs.read();
   await logs.update();
-  logs.checkNames(folder);
+  logs.checkNames();
   logs.addRunning();
   const start = since === -Infinity ? '' : ` since ${localTime(new Date(since))}`;
-  if (logs.count === 0) warn(`there is no log in '${folder}'`);
+  if (logs.count === 0) warn(`there is no log in '${stateFolder()}'`);
   else if (logs.isEmpty) warn(`nothing is logged${start}`);
   logs.print();
   while (isFollowed && !signal.aborted) {
@@ -239,14 +238,15 @@ class Logs {
   }
 
   /** @throws {UsageError} If there is no entry of a system that is chosen by its name. */
-  checkNames(folder: string): void {
+  checkNames(): void {
     for (const choice of this.#choices) {
       const { name, obstacle } = choice;
       if (name === undefined || this.#found.has(choice)) continue;
       if (obstacle !== undefined) throw new UsageError(`${name}: ${obstacle}`);
       const names = [...this.#names].sort();
       const all = names.length === 0 || names.length > MAX_SHOWN ? '' : `, only of ${names.join(', ')}`;
-      throw new UsageError(`there is no log of '${name}' in '${folder}'${suggest(name, names) || all}; ${FILE_FORM}`);
+      const where = `'${stateFolder()}'${suggest(name, names) || all}`;
+      throw new UsageError(`there is no log of '${name}' in ${where}; ${FILE_FORM}`);
     }
   }
 

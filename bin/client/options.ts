@@ -107,7 +107,7 @@ const EXAMPLES: Readonly<Partial<Record<CommandName, string>>> = {
   'save-state': 'save-state --wait --timeout 300',
   run: 'run evaluate episodes=200 --wait',
   asks: 'asks --all',
-  answer: "answer --yes --reason 'looked at them'",
+  answer: "answer k3f-q2 --yes --reason 'looked at them'",
   completion: 'completion fish | source',
 };
 const MORE_HELP = 'Targets, environment variables, exit codes: control-client --help';

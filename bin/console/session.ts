@@ -11,7 +11,7 @@ import {
   asksIn, describeGiven, describeLack, describeOpen, describeQuestion, isAnswer, isQuestionId, questionsIn, readAnswer,
 } from '../shared/words/asks.ts';
 import {
-  commandsOf, describeAuthor, describeCommand, describeInfo, describeStatusAndSave,
+  commandsOf, describeAuthor, describeCommand, describeInfo, describeStatusAndSave, haveQuestionsChanged,
 } from '../shared/words/describe.ts';
 import { follow, GOALS } from '../shared/reach/follow.ts';
 import { withLimit } from '../shared/reach/limit.ts';
@@ -34,6 +34,7 @@ const REQUEST_MS = 30_000; // longer than the client's own limit
 const HINT_MS = 1000; // then a hint shows what a command waits for; an ordinary shutdown is faster
 const HELP_MS = 1000; // how long the help waits for the own commands of the program
 const PROMPT_MS = 250; // how long the prompt waits for the status
+const SEEN_MS = 1000; // how long a question is shown until a line that is begun can mean it
 const SILENT_MS = 2500; // then a system counts as silent: the console sends a request every second
 const TICK_MS = 1000; // how often the prompt updates its duration
 
@@ -117,12 +118,15 @@ export class Session {
   /** Answers the question that is named, or that was the only one when the line was begun. */
   async #answer(words: readonly string[]): Promise<boolean> {
     const isNamed = isQuestionId(words[0] ?? '');
+    const meant = isNamed ? words[0] : this.#prompt?.meant; // may change during the requests
+    if (meant === undefined) await this.#request('info'); // has the program note the time for the next one
     const info = await this.#request('info');
     if (!info.ok && !lacksInfo(info)) return fail(`answer not sent: ${info.error}`);
     const open = info.ok ? asksIn(info.body) : null;
     if (open === null) return fail(describeLack(info.body));
-    const id = isNamed ? `${words[0]}` : this.#prompt?.meant ?? idOfOnly(open);
-    if (id === '') return fail(open.length > 0 ? `the id must be given: ${describeOpen(open)}` : 'no question is open');
+    const id = meant ?? (haveQuestionsChanged(info.body) ? '' : idOfOnly(open));
+    const why = open.length === 1 ? ', because the questions have just changed' : '';
+    if (id === '') return fail(open[0] ? `the id must be given${why}: ${describeOpen(open)}` : 'no question is open');
     const question = open.find((one) => one.id === id);
     const given = question === undefined ? {} : readAnswer(question, isNamed ? words.slice(1) : words);
     this.#sent.add(id);
@@ -240,7 +244,7 @@ const CHANGES: ReadonlyMap<string, string> = new Map([
 
 /** The prompt: the address unless it is the default, and the current status. Prints changes by others above it. */
 class Prompt {
-  /** The question that an answer without an id is for: the only one when the line was begun. Otherwise empty. */
+  /** The question that an answer without an id is for: the only one seen when the line was begun. Otherwise empty. */
   meant: string = '';
   readonly #client: PrintableClient;
   readonly #lines: Lines;
@@ -250,6 +254,7 @@ class Prompt {
   #info: Body = {}; // the latest one
   #known = ''; // the latest announced status, and since when it holds
   #asks: readonly Question[] = []; // the open ones that are announced
+  #asksAt = 0; // when they have changed
   #readAt = 0; // when the latest line was read
   #isReading = false;
   #heardAt = performance.now();
@@ -329,8 +334,10 @@ class Prompt {
       if (this.#isReading) this.#lines.print(text);
       else print(`\n${text}, after Ctrl-C`); // the line may be open
     }
+    const now = performance.now();
+    if (asks.length !== this.#asks.length || !asks.every((one) => isOf(one, this.#asks))) this.#asksAt = now;
     this.#asks = asks;
-    if (!this.#lines.isTyping) this.meant = idOfOnly(asks);
+    if (!this.#lines.isTyping) this.meant = now - this.#asksAt < SEEN_MS ? '' : idOfOnly(asks);
   }
 
   #update(status: string): void {
@@ -344,6 +351,7 @@ class Prompt {
     const now = performance.now();
     if (now - this.#tickedAt > 2 * TICK_MS) this.#heardAt = now;
     this.#tickedAt = now;
+    this.#announceAsks(); // by now, they may count as seen
     this.#show();
   }
 

@@ -55,10 +55,12 @@ async function main(): Promise<number> {
   await chmod(root, 0o711); // a trainer may be another user's
   let fails = 0;
   try {
-    const env = await prepare(root, names.some((name) => ENGINES[name]?.needsRoot));
+    const installed: string[] = [];
+    for (const name of names) if (await isInstalled(ENGINES[name] as Engine)) installed.push(name);
+    const env = await prepare(root, installed.some((name) => ENGINES[name]?.needsRoot)); // that takes one of its programs
     for (const name of names) {
       console.log(name);
-      fails += await tryEngine(ENGINES[name] as Engine, join(root, name), env);
+      fails += await tryEngine(ENGINES[name] as Engine, installed.includes(name), join(root, name), env);
       throwIfInterrupted();
     }
   } finally {
@@ -81,8 +83,21 @@ async function prepare(root: string, needsRoot: boolean): Promise<NodeJS.Process
   };
 }
 
+async function isInstalled({ programs }: Engine): Promise<boolean> {
+  return shellIn('/')(`type ${programs.join(' ')}`).then(() => true, () => false);
+}
+
 /** Prints a row for each step. Returns how many fail. */
-async function tryEngine(engine: Engine, folder: string, common: NodeJS.ProcessEnv): Promise<number> {
+async function tryEngine(
+  engine: Engine,
+  isThere: boolean,
+  folder: string,
+  common: NodeJS.ProcessEnv,
+): Promise<number> {
+  if (!isThere) {
+    console.log(`  FAILS  not installed: apt-get install ${engine.packages}`);
+    return 1;
+  }
   const width = Math.max(...engine.steps.map(({ name }) => name.length));
   let fails = 0;
   const attempt = async (name: string, act: () => Promise<string | void>): Promise<void> => {
@@ -98,11 +113,6 @@ async function tryEngine(engine: Engine, folder: string, common: NodeJS.ProcessE
   const functions = `${READY}\n${engine.functions}`;
   const shell = shellIn(folder, env, functions);
   const daemons: ChildProcess[] = [];
-  const isInstalled = await shell(`type ${engine.programs.join(' ')}`).then(() => true, () => false);
-  if (!isInstalled) {
-    console.log(`  FAILS  not installed: apt-get install ${engine.packages}`);
-    return 1;
-  }
   await attempt('start', async () => {
     await shell(engine.prepare);
     for (const command of engine.daemons ?? []) daemons.unshift(startDaemon(folder, env, functions, command));

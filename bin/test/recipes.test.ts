@@ -9,11 +9,11 @@ import {
 import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../control.ts';
-import { makeFolder, runProgram, start, until } from './helpers.ts';
+import { makeFolder, runProgram, start, startServer, until } from './helpers.ts';
 import { lacks, PYTHON } from './needs.ts';
 import { openSession } from './tools/client/systems.ts';
 import type { Need } from './needs.ts';
-import type { WebApiClient } from '../../control.ts';
+import type { Parameter, WebApiClient } from '../../control.ts';
 import type { Ended } from './helpers.ts';
 import type { TestContext } from 'node:test';
 
@@ -56,6 +56,56 @@ describe('The recipes', () => {
       assert.equal(status, 0, stderr);
     });
   }
+
+  describe('parametersOf() in asks.md', () => {
+    const page = readFileSync(join(FOLDER, 'asks.md'), 'utf8');
+    const [, recipe = ''] = /```js\n((?:(?!```)[^])*const parametersOf[^]*?)```/.exec(page) ?? [];
+    const parametersOf = new Function(`${recipe}; return parametersOf;`)() as (schema: object) => Record<string, Parameter>;
+    const COLORS = [{ const: 'r', title: 'Red' }, { const: 'g', description: 'Green' }];
+
+    it('keeps what a question can check, makes an enum of titled choices, and leaves out notes', async (t) => {
+      const schema = {
+        $schema: 'https://json-schema.org/draft/2020-12/schema', type: 'object', additionalProperties: false,
+        required: ['one', 'any', 'level'], title: 'Settings',
+        properties: {
+          one: { type: 'string', title: 'Color', oneOf: COLORS },
+          any: { type: 'integer', anyOf: [{ const: 1 }, { const: 2, title: 'Two' }], default: 1 },
+          level: { type: 'number', description: 'of the water', minimum: 0, maximum: 5 },
+          name: { type: 'string', enum: ['a', 'b'], enumNames: ['A', 'B'], default: 'a', examples: ['b'] },
+          note: { type: 'string', maxLength: 9, default: '' },
+        },
+      };
+      const { server, client } = await startServer(t);
+      server.ask('Which?', { parameters: parametersOf(schema) }).catch(() => {});
+      assert.deepEqual((await client.getInfo())?.asks?.[0]?.parameters, {
+        one: { type: 'string', enum: ['r', 'g'] }, any: { type: 'integer', enum: [1, 2], default: 1 },
+        level: { type: 'number', description: 'of the water', minimum: 0, maximum: 5 },
+        name: { type: 'string', enum: ['a', 'b'], default: 'a' }, note: { type: 'string', maxLength: 9, default: '' },
+      });
+    });
+
+    const rows: [title: string, property: unknown, more?: object][] = [
+      ...['exclusiveMinimum', 'exclusiveMaximum', 'multipleOf', 'minLength', 'pattern', 'const', 'format', 'not', '$ref',
+        'allOf', 'x-unknown'].map((key): [string, object] => [key, { type: 'string', [key]: 1 }]),
+      ['two lists of choices', { type: 'string', oneOf: COLORS, anyOf: COLORS }],
+      ['choices beside an enum', { type: 'string', oneOf: COLORS, enum: ['r'] }],
+      ['choices that are no constants', { anyOf: [{ type: 'string' }, { type: 'null' }] }],
+      ['choices with a pattern', { type: 'string', oneOf: [{ const: 'r', pattern: 'g' }] }],
+      ['a choice without a value', { type: 'string', oneOf: [{ title: 'Red' }] }],
+      ['choices of another type', { type: 'string', oneOf: [{ const: 7 }] }],
+      ['lists', { type: 'array', items: { type: 'string' } }],
+      ['nested objects', { type: 'object', properties: {} }],
+      ['a schema that is no object', true],
+      ['a rule about all properties', { type: 'string' }, { minProperties: 2 }],
+    ];
+    it('refuses what may exclude an answer that the question would take', async (t) => {
+      const { server } = await startServer(t);
+      for (const [title, property, more] of rows) {
+        const schema = { type: 'object', properties: { color: property }, ...more };
+        assert.throws(() => void server.ask('Which?', { parameters: parametersOf(schema) }).catch(() => {}), title);
+      }
+    });
+  });
 
   it('trainer.sbatch refuses a folder that another user may have created', { skip: lacks('bash') }, (t) => {
     const root = makeFolder(t);

@@ -119,7 +119,8 @@ function testPair(tools: Version, programs: Version, haveVia: boolean): void {
     await control(at, [[['resume', '--wait'], 'active'], [['pause', '--for', '0.1'], 'paused\nactive']]);
     const cleaned = control(at, [[['run', 'clean', '--wait'], '{"approved":true}']]);
     await watched.shows(/"ask"/);
-    await control(at, [[['asks'], /branches/], [['answer', '--yes', '--by', 'ana'], /approved=true/]]);
+    const [, id = ''] = /^(\S+), .*branches/.exec(await control(at, [[['asks'], /branches/]])) ?? [];
+    await control(at, [[['answer', id, '--yes', '--by', 'ana'], /approved=true/]]);
     await cleaned;
     const listed = parseLines(await control([], [[['list', '--json'], /^{/]]));
     assert.deepEqual(listed.map(({ name, status }) => [name, status]), [['loop', 'active'], ['train', 'active']]);
@@ -208,7 +209,8 @@ function testPair(tools: Version, programs: Version, haveVia: boolean): void {
     await control(at, [[['wait', 'loss < 0.5'], '0.25']]); // from here on, it takes the commands itself
     const deployed = control(at, [[['run', 'deploy', '--wait'], '0']]);
     await first.running.shows(/waits for an answer/);
-    await control(at, [[['answer', '--yes'], /approved=true/]]);
+    const [, id = ''] = /^(\S+), .*Deploy/.exec(await control(at, [[['asks'], /Deploy/]])) ?? [];
+    await control(at, [[['answer', id, '--yes'], /approved=true/]]);
     await deployed;
     await control(at, [
       [['pause', '--wait', '--by', 'ana', '--reason', 'lunch'], 'paused'],

@@ -44,6 +44,10 @@ export const MENDS: readonly Mend[] = [
     edits: [['control.ts', 'by = holds.some((one) => one.by === SOMEBODY) ? undefined : SOMEBODY', 'by = SOMEBODY']],
   },
   {
+    bug: '`control-client answer --yes` without an id',
+    edits: [['bin/client/asks.ts', "only !== undefined && id === '' && isSure &&", 'false &&']],
+  },
+  {
     bug: '`pkill -9 -f control-run` also killed',
     edits: [['bin/run/keeper.ts', '`keeper-${process.pid}`', '`control-run-keeper-${process.pid}`']],
   },

@@ -13,16 +13,19 @@ export const HOME = '/run/ana';
 export const TOOLS = '/run/tools'; // in front of the PATH
 
 const SECONDS = 120; // for a command to end
+const READ_MS = 3000; // that a person takes to read a question
 const READY = '\x1e'; // the shell's prompt
 const PROMPT = /^(.*(?:\S \([^)]*\) > |\[N\]\) ))(.+)$/;
 const JOB = /^\[\d+\][-+ ] *(\d+$|(Done|Exit|Terminated|Killed|Hangup|Interrupt|Running|Stopped)\b)/;
 const EARLY = /^control-client: .* is offline: it may still start$/; // if `wait` starts before the program
 const PASSED = /\b(active|pausing|paused|resuming|shutting down) … /g; // shown during a wait that takes long
+const QUESTION = /\b[a-z0-9]{3}-(q\d+)\b/g;
 const ESCAPE = /\x1b\[[\d;?]*[a-zA-Z]|\x1b\][^\x07]*\x07|\x1e/g;
 const SHELL = 'stty -echo cols 120 rows 40; exec bash --norc --noprofile --noediting -i';
 
 export class Terminal {
   readonly #script: ChildProcess;
+  readonly #ids = new Map<string, string>(); // of questions, by their numbers
   #output = ''; // since the latest command
 
   constructor() {
@@ -48,6 +51,7 @@ export class Terminal {
         seconds = 1;
         break;
       }
+      if (input?.startsWith('answer ') === true) await sleep(READ_MS);
       this.#script.stdin?.write(prompt === undefined ? '\x03' : `${input}\r`);
     }
     const hasEnded = await this.#until(() => this.#output.includes(READY), seconds);
@@ -77,8 +81,10 @@ export class Terminal {
 
   async #begin(command: string): Promise<void> {
     await this.#until(() => this.#output.includes(READY));
+    for (const [id, number = ''] of this.#output.matchAll(QUESTION)) this.#ids.set(number, id);
     this.#output = '';
-    this.#script.stdin?.write(`${command}\n`);
+    const typed = command.replaceAll(QUESTION, (id, number: string) => this.#ids.get(number) ?? id);
+    this.#script.stdin?.write(`${typed}\n`);
   }
 
   async #until(condition: () => boolean, seconds: number = SECONDS): Promise<boolean> {

@@ -6,13 +6,22 @@ import {
 } from 'node:fs';
 import { homedir } from 'node:os';
 import { basename, dirname, isAbsolute, join } from 'node:path';
+import { UsageError } from './options.ts';
 
 const LEFT_MS = 60_000; // another process may be about to rename a younger file
 
-/** `$XDG_STATE_HOME/control`, by default in `~/.local/state` (XDG Base Directory Specification). */
+/**
+ * `$XDG_STATE_HOME/control`, by default in `~/.local/state` (XDG Base Directory Specification).
+ *
+ * @throws {UsageError} If the user has no home folder.
+ */
 export function stateFolder(): string {
   const folder = process.env['XDG_STATE_HOME'] ?? '';
-  return join(isAbsolute(folder) ? folder : join(homedir(), '.local', 'state'), 'control');
+  if (isAbsolute(folder)) return join(folder, 'control');
+  let home = '';
+  try { home = homedir(); } catch {} // in a container, the user may have a number only
+  if (!isAbsolute(home)) throw new UsageError('you have no home folder: set HOME or XDG_STATE_HOME');
+  return join(home, '.local', 'state', 'control');
 }
 
 /** Creates a folder, unless another process is faster. */
@@ -90,7 +99,7 @@ export function readJson(path: string, maxBytes: number): unknown {
   if (stats.isDirectory()) throw new Error('it is a folder');
   if (!stats.isFile()) throw new Error('it is not a regular file'); // reading /dev/zero would never end
   if (stats.size > maxBytes) throw new Error('it is too large');
-  const text = readFileSync(path, 'utf8');
+  const text = new TextDecoder().decode(readFileSync(path)); // without the byte order mark of Windows
   try {
     return JSON.parse(text);
   } catch {

@@ -295,7 +295,7 @@ export function readTrusted(what: string, path: string, isSecret: boolean): stri
     if (process.geteuid !== undefined && (!isOwn || (mode & 0o022) !== 0)) {
       throw new Error(isOwn ? `others can write to it; chmod go-w '${path}'` : 'it belongs to another user');
     }
-    const text = readFileSync(path, 'utf8');
+    const text = new TextDecoder().decode(readFileSync(path)); // without the byte order mark of Windows
     if (isSecret && process.geteuid !== undefined && (mode & 0o044) !== 0) {
       warn(`others can read the ${what} file '${path}'; chmod go-r '${path}'`);
     }

@@ -6,6 +6,7 @@ import { clockTime, describeDuration, secondsSince, timeIn } from './time.ts';
 import type { Body } from './text.ts';
 
 const MAX_COMMANDS = 18; // in the list of a server: the latest 16, what runs, and what has waited longest
+const UNSEEN_MS = 3000; // in which a person may not have seen that questions have changed
 const MAX_HOLDS = 16; // of a pause
 const MAX_NAMES = 3; // of waiting commands
 const MAX_OF = 1e300; // of a progress: 100 times as much must be finite
@@ -168,6 +169,14 @@ export function hasEnded({ state }: Body): boolean {
 
 export function commandsOf({ commands }: Body): Body[] {
   return Array.isArray(commands) ? commands.slice(-MAX_COMMANDS).map((entry) => Object(entry) as Body) : [];
+}
+
+/** Whether a question was asked or has ended a moment ago, by the clock of the system: that of the tool may differ. */
+export function haveQuestionsChanged(info: Body): boolean {
+  const entries = [...questionsIn(info).map(({ entry }) => entry), ...commandsOf(info).filter(isAnswer)];
+  const times = entries.map((entry) => (timeIn(entry, 'at') ?? NaN) + 1000 * secondsOf(entry));
+  const now = timeIn(info, 'heardAt') ?? NaN; // of the program's latest turn
+  return times.some((time) => !(now - time >= UNSEEN_MS)); // an unknown time may be recent
 }
 
 /** Everybody who holds a pause, the oldest first. A hold without a name is that of `others`: there is no more room. */

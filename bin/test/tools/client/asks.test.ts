@@ -19,9 +19,14 @@ const SUITE = { ...LIMIT, skip: lacks('Unix') };
 const FILE = { file: { type: 'string', enum: ['a.pt', 'b.pt'] }, note: { type: 'string', default: '' } } as const;
 const BOOLEAN = { approved: { type: 'boolean' } };
 
+/** The time some seconds ago, by the clock of this machine. */
+function ago(seconds: number): string {
+  return new Date(Date.now() - seconds * 1000).toISOString();
+}
+
 /** A question as a server lists it. */
 function listed(id: string, message: string, fields: object = {}): object {
-  return { id, message, parameters: BOOLEAN, at: new Date(Date.now() - 200_000).toISOString(), ...fields };
+  return { id, message, parameters: BOOLEAN, at: ago(200), ...fields };
 }
 
 function questionOf(fields: object): Question {
@@ -88,8 +93,10 @@ describe('control-client asks', SUITE, () => {
 });
 
 describe('control-client answer', SUITE, () => {
-  it('answers the only open question, prints what it answered, and sends the sender and the reason', async (t) => {
-    const { server, port } = await startServer(t);
+  it('answers a question, prints what it answered, and sends the sender and the reason', async (t) => {
+    const started = await startServer(t);
+    const { server, port } = started;
+    const answerIt = async (...args: string[]) => call([...at(port), 'answer', ...await idsOf(started), ...args]);
     const rows: [args: string[], expected: object, stdout: string][] = [
       [['--yes'], { approved: true }, 'approved=true (Go on?)\n'],
       [['--no'], { approved: false }, 'approved=false (Go on?)\n'],
@@ -98,18 +105,18 @@ describe('control-client answer', SUITE, () => {
     ];
     for (const [args, expected, stdout] of rows) {
       const asked = server.ask('Go on?');
-      const sent = await call([...at(port), 'answer', ...args, '--by', 'ana@phone', '--reason', 'looked']);
+      const sent = await answerIt(...args, '--by', 'ana@phone', '--reason', 'looked');
       assert.deepEqual(sent, { code: 0, stdout, stderr: '' });
       assert.deepEqual(await asked, { arguments: expected, by: 'ana@phone', reason: 'looked' });
     }
     const chosen = server.ask('Which?', { parameters: FILE });
-    const { stdout } = await call([...at(port), 'answer', 'file=a.pt', 'note=a b', '--json']);
+    const { stdout } = await answerIt('file=a.pt', 'note=a b', '--json');
     assert.deepEqual((await chosen).arguments, { file: 'a.pt', note: 'a b' });
     const { id, ...json } = JSON.parse(stdout);
     assert.match(id, /^\w{3}-q5$/);
     assert.deepEqual(json, { result: 'ok', message: 'Which?', arguments: { file: 'a.pt', note: 'a b' } });
     const ready = server.ask<object>('Ready?', { parameters: {} });
-    assert.equal((await call([...at(port), 'answer'])).stdout, 'answered (Ready?)\n');
+    assert.equal((await answerIt()).stdout, 'answered (Ready?)\n');
     assert.deepEqual((await ready).arguments, {});
   });
 
@@ -174,15 +181,75 @@ describe('control-client answer', SUITE, () => {
       [['file=a.pt', 'file=b.pt'], "file must be given only once, got 'a.pt' and 'b.pt'"],
     ];
     for (const [args, message] of refused) {
-      await assert.rejects(call([...at(port), 'answer', ...args]), (error: Error) => {
+      await assert.rejects(call([...at(port), 'answer', id, ...args]), (error: Error) => {
         return error instanceof UsageError && error.message === message;
       }, message);
     }
-    const process = await run(t, [...at(port), 'answer', '--yes']);
+    const process = await run(t, [...at(port), 'answer', id, '--yes']);
     assert.deepEqual(process, { code: 2, stdout: '', stderr: `control-client: ${refused[0]?.[1]}\n` });
     assert.deepEqual(await idsOf(started), [id]);
-    await call([...at(port), 'answer', 'file=b.pt']);
+    await call([...at(port), 'answer', id, 'file=b.pt']);
     assert.equal((await asked).arguments.file, 'b.pt');
+  });
+});
+
+describe('control-client answer without an id', SUITE, () => {
+  const CHANGED = 'the id must be given, because the questions have just changed: open are';
+
+  it('refuses until a question has been open for 3 s', async (t) => {
+    const { server, port } = await startServer(t);
+    const begun = performance.now();
+    const asked = server.ask('Delete main?');
+    const answer = () => call([...at(port), 'answer', '--yes', '--by', 'ana']).catch((error: Error) => {
+      assert.ok(error instanceof UsageError);
+      assert.match(error.message, new RegExp(`^${CHANGED} \\w{3}-q1 \\(Delete main\\?\\)$`));
+      return null;
+    });
+    await until(async () => await answer() !== null);
+    assert.ok(performance.now() - begun > 2900);
+    assert.equal((await asked).by, 'ana');
+  });
+
+  type Clock = (secondsAgo: number) => string;
+  const ended = (from: string, seconds: number, fields: object = {}): object => {
+    return { commands: [{ command: 'answer', message: 'A?', state: 'done', at: from, seconds, ...fields }] };
+  };
+  const rows: [title: string, isRefused: boolean, fields: (clock: Clock) => object][] = [
+    ['a question that was asked 4 s ago', false, () => ({})],
+    ['one that was asked 2 s ago', true, (clock) => ({ asks: [listed('k3f-q2', 'B?', { at: clock(2) })] })],
+    ['one of unknown age', true, () => ({ asks: [listed('k3f-q2', 'B?', { at: undefined })] })],
+    ['one of a system without a clock', true, () => ({ heardAt: undefined })],
+    ['one while another was answered 2 s ago', true, (clock) => ended(clock(60), 58)],
+    ['one while another expired 2 s ago', true, (clock) => ended(clock(902), 900, { state: 'failed', error: 'expired' })],
+    ['one while another was withdrawn 2 s ago', true, (clock) => ended(clock(2), 0, { state: 'failed' })],
+    ['one while another was answered 4 s ago', false, (clock) => ended(clock(60), 56)],
+    ['one while an own command was done 2 s ago', false, (clock) => ended(clock(60), 58, { command: 'set' })],
+  ];
+  for (const [title, isRefused, fields] of rows) {
+    it(`${isRefused ? 'refuses to answer' : 'answers'} ${title}`, async (t) => {
+      for (const hours of [0, 1, -1]) { // by which its clock differs
+        const now = Date.now() + hours * 3_600_000;
+        const clock: Clock = (secondsAgo) => new Date(now - 1000 * secondsAgo).toISOString();
+        const asks = [listed('k3f-q2', 'B?', { at: clock(4) })];
+        const { target, requests } = await startWeb(t, () => ({ ...ACTIVE, heardAt: clock(0), asks, ...fields(clock) }));
+        const answer = (...args: string[]) => call(['answer', '--yes', ...args, target]);
+        const answered = { code: 0, stdout: `${target}  approved=true (B?)\n`, stderr: '' };
+        if (isRefused) await assert.rejects(answer(), { message: `${CHANGED} k3f-q2 (B?)` });
+        else assert.deepEqual(await answer(), answered);
+        assert.deepEqual(await answer('k3f-q2'), answered, 'with the id');
+        assert.equal(requests.filter((request) => request.startsWith('POST')).length, isRefused ? 1 : 2);
+      }
+    });
+  }
+
+  it('refuses it also while a question of another of its systems has just ended', async (t) => {
+    const end = { commands: [{ command: 'answer', message: 'A?', state: 'done', at: ago(60), seconds: 59 }] };
+    const [a, b] = await Promise.all([end, { asks: [listed('k3f-q2', 'B?')] }].map((fields) => {
+      return startWeb(t, () => ({ ...ACTIVE, heardAt: ago(0), asks: [], ...fields }));
+    }));
+    const targets = [a?.target ?? '', b?.target ?? ''];
+    await assert.rejects(call(['answer', '--yes', ...targets]), { message: `${CHANGED} k3f-q2 of ${targets[1]} (B?)` });
+    assert.equal((await call(['answer', '--yes', `${targets[1]}`])).code, 0);
   });
 });
 
@@ -193,9 +260,10 @@ describe('control-client answer and several systems', SUITE, () => {
     const { folder, serve } = openSession(t);
     let asks: Record<string, object[]> = {};
     const webs = await Promise.all(['a-1', 'b-2', 'old-3'].map((title) => serve(title, ({ url = '', method }) => {
-      const commands = title === 'a-1' ? [{ id: 'aaa-q1', command: 'answer', message: 'A?', state: 'done' }] : [];
+      const end = { id: 'aaa-q1', command: 'answer', message: 'A?', state: 'done', at: ago(300), seconds: 290 };
+      const commands = title === 'a-1' ? [end] : [];
       if (method === 'POST' && !JSON.stringify(asks[title]).includes(`${/q\d/.exec(url)}`)) return deny('it');
-      return { ...ACTIVE, asks: title === 'old-3' ? undefined : asks[title] ?? [], commands };
+      return { ...ACTIVE, heardAt: ago(0), asks: title === 'old-3' ? undefined : asks[title] ?? [], commands };
     })));
     const answer = (...args: string[]) => call(['answer', '--all', '--dir', folder, '--yes', ...args]);
     const posted = (): string[] => webs.map(({ requests }) => {
@@ -223,7 +291,9 @@ describe('control-client answer and several systems', SUITE, () => {
   });
 
   it('answers none without an id while a system that may ask does not respond', async (t) => {
-    const { target, requests } = await startWeb(t, () => ({ ...ACTIVE, asks: [listed('aaa-q2', 'A?')] }));
+    const { target, requests } = await startWeb(t, () => {
+      return { ...ACTIVE, heardAt: ago(0), asks: [listed('aaa-q2', 'A?')] };
+    });
     const silent = await startSilent(t);
     const answer = (...args: string[]) => call(['answer', '--yes', ...args, target, silent]);
     const [{ code, stdout, stderr }, named] = await Promise.all([answer(), answer('aaa-q2')]);
@@ -418,7 +488,7 @@ describe('A question in words', LIMIT, () => {
     const { port } = await startWeb(t, ({ method }) => method === 'POST' ? { code: 409, error: HOSTILE } : info);
     const refused = { ...info, asks: [{ id: 'k3f-q2', message: HOSTILE, parameters: { a: parameter } }] };
     const one = await startWeb(t, ({ method }) => method === 'POST' ? { code: 409, error: HOSTILE } : refused);
-    for (const [web, args] of [[port, ['asks']], [port, ['info']], [one.port, ['answer', 'a=1']]] as const) {
+    for (const [web, args] of [[port, ['asks']], [port, ['info']], [one.port, ['answer', 'k3f-q2', 'a=1']]] as const) {
       const { stdout, stderr } = await call([...at(web), ...args]);
       assertHarmless(stdout + stderr);
       assert.ok((stdout + stderr).includes(HARMLESS.slice(0, 40)));

@@ -2,10 +2,11 @@
 
 import assert from 'node:assert/strict';
 import { appendFileSync, mkdirSync, renameSync, rmdirSync, truncateSync, writeFileSync } from 'node:fs';
-import { hostname } from 'node:os';
+import { syncBuiltinESMExports } from 'node:module';
+import os, { hostname } from 'node:os';
 import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
-import { parsePast } from '../../../shared/line/options.ts';
+import { parsePast, UsageError } from '../../../shared/line/options.ts';
 import { latestLines, LogReader } from '../../../shared/reach/logs.ts';
 import { describeInfo } from '../../../shared/words/describe.ts';
 import { describeLog, parseEntry } from '../../../shared/words/log.ts';
@@ -616,6 +617,24 @@ describe('control-client log', SUITE, () => {
     await prints([], [], `control-client: there is no log in '${folder}'\n`);
     write('train', [START, entry('02:00', 'end')]);
     await prints(['--since', '2026-11-23T03:00'], [], 'control-client: nothing is logged since 2026-11-23 03:00:00\n');
+  });
+
+  it('says what to set for a user without a home folder, and still reads a file', async (t) => {
+    const path = openState(t).write('train', [entry('03:00:00', 'start')]);
+    t.after(() => { t.mock.restoreAll(); syncBuiltinESMExports(); });
+    process.env['XDG_STATE_HOME'] = '';
+    const missing = (): never => { throw new Error('A system error occurred: uv_os_homedir returned ENOENT'); };
+    for (const homedir of [missing, () => '']) { // no entry in /etc/passwd, and HOME=
+      t.mock.method(os, 'homedir', homedir);
+      syncBuiltinESMExports();
+      const message = 'you have no home folder: set HOME or XDG_STATE_HOME';
+      for (const words of [[], ['train']]) {
+        await assert.rejects(call(['log', ...words]), (error: Error) => {
+          return error instanceof UsageError && error.message === message;
+        });
+      }
+      assert.match((await call(['log', path])).stdout, /  train-\d+  started\n/);
+    }
   });
 
   it('skips broken and foreign lines, and counts them for each log', async (t) => {

@@ -237,7 +237,7 @@ const ROWS: readonly [body: object, args: string[], code: number, shown: string 
   [{ ...ACTIVE, asks: [...ASKS, HOSTILE, { id: HOSTILE, message: 7 }] }, ['asks'], 0, /^k3f-q2: PW [^]*\nPW .*: 7\n$/],
   [{ ...ACTIVE, asks: ASKS }, ['asks', '--json'], 0, { asks: ASKS }],
   [{ ...ACTIVE, asks: ASKS }, ['info'], 0, HARMLESS.slice(0, 40)],
-  [{ ...ACTIVE, asks: ASKS }, ['answer', 'a=1'], 0, /^a=1 \(PW /],
+  [{ ...ACTIVE, asks: ASKS }, ['answer', 'k3f-q2', 'a=1'], 0, /^a=1 \(PW /],
   [{ ...ACTIVE, result: HOSTILE, asks: ASKS }, ['answer', 'k3f-q2', '--json'], 0,
     { result: HOSTILE, id: 'k3f-q2', message: `${HARMLESS.slice(0, -1)}${'😀'.repeat(134)}`, arguments: {} }],
   ...['loss < 1', 'text = x', 'long = x'].map((condition): [object, string[], number, RegExp] => {

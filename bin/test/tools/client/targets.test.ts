@@ -208,6 +208,15 @@ describe('control-client and tokens', SUITE, () => {
     assert.equal(one.tokens.at(-1), undefined);
   });
 
+  it('reads a token file from Windows, with a byte order mark', async (t) => {
+    const { target, tokens } = await startWeb(t);
+    const contents = [`\ufeff${TOKEN}\r\n`, `\ufeff${TOKEN}`];
+    for (const content of contents) {
+      await call(['status', target], { CONTROL_TOKEN_FILE: makeFile(t, content, 0o600) });
+    }
+    assert.deepEqual(tokens, contents.map(() => `Bearer ${TOKEN}`));
+  });
+
   it('refuses a file that is not for this user only, or holds no token, and never prints its content', async (t) => {
     const { target, requests } = await startWeb(t);
     const refuses = async (path: string, message: string): Promise<void> => {

@@ -65,6 +65,13 @@ describe('StateFile', () => {
     }
   });
 
+  it('reads what was edited on Windows, with a byte order mark, and writes it without', { skip: lacks('Unix') }, (t) => {
+    const path = join(makeFolder(t), 'state.json');
+    writeFileSync(path, `\ufeff${PAUSED.replace('\n', '\r\n')}`);
+    assert.deepEqual(new StateFile(path).read(), HOLDS);
+    assert.equal(readFileSync(path, 'utf8'), PAUSED);
+  });
+
   const DAMAGED: [what: string, text: string, why: string][] = [
     ['nothing', '', 'it is truncated or not JSON'],
     ['a part', PAUSED.slice(0, 40), 'it is truncated or not JSON'],

@@ -138,9 +138,12 @@ describe('control-client --via', SUITE, () => {
       ({ stdout } = await call([...vias, 'asks', '--all']));
       return /^a.*Go on/m.test(stdout) && /^b.*Go on/m.test(stdout);
     }, () => stdout);
-    assert.equal((await call([...vias, 'answer', 'b/train', '--no'])).stdout, `b/${TITLE}  approved=false (Go on?)\n`);
+    const [idA = '', idB = ''] = ['a', 'b'].map((label) => new RegExp(`^${label}/.* (\\w+-q1),`, 'm').exec(stdout)?.[1]);
+    const no = await call([...vias, 'answer', idB, 'b/train', '--no']);
+    assert.equal(no.stdout, `b/${TITLE}  approved=false (Go on?)\n`);
     await until(() => answers.length > 0);
-    assert.equal((await call([...vias, 'answer', '--all', '--yes'])).stdout, `a/${TITLE}  approved=true (Go on?)\n`);
+    const yes = await call([...vias, 'answer', idA, '--all', '--yes']);
+    assert.equal(yes.stdout, `a/${TITLE}  approved=true (Go on?)\n`);
     await until(() => answers.length > 1);
     assert.deepEqual(answers, [['b', { approved: false }], ['a', { approved: true }]]);
   });
