@@ -46,14 +46,14 @@ describe('A program and its clients', { timeout: LIMIT.timeout + SECONDS * 1000 
     const host = runHost(t, modelHost(seed, SIZES, SECONDS > 15 ? 10_000 : LIFE_MS));
     let port = 0;
     let isOver = false;
-    void host.ended.then(() => (isOver = true));
     const heard = (async () => {
       for (;;) {
         const events = await host.hear<Event[]>();
         history.note('handle', events);
         for (const [kind, , , ...rest] of events) if (kind === 'open') [port] = rest;
       }
-    })().catch(() => {}); // it has ended
+    })();
+    heard.catch(() => (isOver = true)); // it has ended, or has said something that is no JSON
     await until(() => port > 0 || isOver);
     const end = setTimeout(() => (isOver = true), RUN_SECONDS * 1000);
     const clients = Array.from({ length: CLIENTS }, async (_, number) => {
@@ -65,9 +65,9 @@ describe('A program and its clients', { timeout: LIMIT.timeout + SECONDS * 1000 
       await Promise.all(clients);
       host.order('end');
       const { code, stderr } = await host.ended;
-      await heard;
       const wasAborted = stderr.startsWith('FATAL ERROR: v8::ToLocalChecked Empty MaybeLocal');
       if (!wasAborted) {
+        await assert.rejects(heard, /^Error: The host has ended/);
         history.check(counts);
         assert.deepEqual([code, stderr], [0, '']);
       }
