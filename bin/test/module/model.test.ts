@@ -114,6 +114,12 @@ describe('The model', LIMIT, () => {
   }
   const error = 'the program has shut down';
 
+  it('hears a text with the line separators of Unicode as one value', async (t) => {
+    const host = runHost(t, `say('\\u2028\\u2029');`);
+    assert.equal(await host.hear(), '\u2028\u2029');
+    await host.ends();
+  });
+
   it('accepts that a shutdown has failed a note whose response is read after the start of the next server', () => {
     check({ sentAt: 20, receivedAt: 90, error }, {});
     check({ sentAt: 20, receivedAt: 120, error }, {});
