@@ -1,8 +1,8 @@
 // Programs under control in processes of their own: hosts that block their thread, exit, or get signals.
 
 import assert from 'node:assert/strict';
+import { on } from 'node:events';
 import { connect } from 'node:net';
-import { createInterface } from 'node:readline';
 import { start } from './helpers.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Readable } from 'node:stream';
@@ -87,7 +87,7 @@ export async function startUnreachable(t: TestContext): Promise<number> {
 /** Runs a command, by default Node, with these arguments; each line of its stdout is a JSON value. */
 export function spawnHost(t: TestContext, args: readonly string[], command: string = process.execPath): Host {
   const { child, ended } = start(t, command, args);
-  const lines = createInterface(child.stdout as Readable)[Symbol.asyncIterator]();
+  const lines = linesOf(on(child.stdout as Readable, 'data', { close: ['end'] })); // at once, and without a limit
   const host: Host = {
     process: child,
     ended,
@@ -110,4 +110,15 @@ export function spawnHost(t: TestContext, args: readonly string[], command: stri
     },
   };
   return host;
+}
+
+/** Not by readline: since Node 24, that ends a line at U+2028 and U+2029, too, which a string in JSON may contain. */
+async function* linesOf(chunks: AsyncIterable<any[]>): AsyncGenerator<string> {
+  let rest = '';
+  for await (const [text] of chunks) {
+    const lines = `${rest}${text}`.split('\n');
+    rest = lines.pop() as string;
+    yield* lines;
+  }
+  if (rest !== '') yield rest;
 }

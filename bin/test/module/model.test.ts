@@ -46,14 +46,14 @@ describe('A program and its clients', { timeout: LIMIT.timeout + SECONDS * 1000 
     const host = runHost(t, modelHost(seed, SIZES, SECONDS > 15 ? 10_000 : LIFE_MS));
     let port = 0;
     let isOver = false;
-    void host.ended.then(() => (isOver = true));
     const heard = (async () => {
       for (;;) {
         const events = await host.hear<Event[]>();
         history.note('handle', events);
         for (const [kind, , , ...rest] of events) if (kind === 'open') [port] = rest;
       }
-    })().catch(() => {}); // it has ended
+    })();
+    heard.catch(() => (isOver = true)); // it has ended, or has said something that is no JSON
     await until(() => port > 0 || isOver);
     const end = setTimeout(() => (isOver = true), RUN_SECONDS * 1000);
     const clients = Array.from({ length: CLIENTS }, async (_, number) => {
@@ -65,9 +65,9 @@ describe('A program and its clients', { timeout: LIMIT.timeout + SECONDS * 1000 
       await Promise.all(clients);
       host.order('end');
       const { code, stderr } = await host.ended;
-      await heard;
       const wasAborted = stderr.startsWith('FATAL ERROR: v8::ToLocalChecked Empty MaybeLocal');
       if (!wasAborted) {
+        await assert.rejects(heard, /^Error: The host has ended/);
         history.check(counts);
         assert.deepEqual([code, stderr], [0, '']);
       }
@@ -79,6 +79,57 @@ describe('A program and its clients', { timeout: LIMIT.timeout + SECONDS * 1000 
       clearTimeout(end);
     }
   }
+});
+
+describe('The model', LIMIT, () => {
+  /** Client 1 sends two notes. The second is taken by another server than the one whose shutdown comes first. */
+  function check(first: { sentAt: number; receivedAt: number; error?: string }, shutdown: { error?: string }): void {
+    const history = new History();
+    const rest = { text: undefined, by: undefined, expires: 0, isRelease: false };
+    const post = (client: number, number: number, command: string, sentAt: number): void => {
+      history.note('post', { client, number, name: `${client}.${number}`, command, sentAt, ...rest });
+    };
+    const respond = (name: string, sentAt: number, receivedAt: number, error?: string): void => {
+      const response = error === undefined
+        ? { statusCode: 200, tag: '', wasGranted: false, body: { result: 'ok' } }
+        : { statusCode: 500, tag: '', wasGranted: true, body: { error: `note failed: ${error}` } };
+      const exchange = { sentAt, receivedAt, waitMs: error === undefined ? 0 : 2000 };
+      history.note('notePost', name === '2.1' ? 'four' : 'own', name, error !== undefined, response, exchange);
+    };
+    const isLate = first.sentAt > 100;
+    history.note('handle', [['create', 10, 10, 'one', 16]]);
+    if (!isLate) post(1, 1, 'note', first.sentAt);
+    post(2, 1, 'shutdown', 50);
+    respond('2.1', 50, 55);
+    const id = isLate ? 'one-1' : 'one-2';
+    const end: Event[] = [['done', 61, 61, id, shutdown], ['closing', 62, 62], ['drained', 62, 80, 'one']];
+    history.note('handle', [['take', 60, 60, id, 'shutdown', null, '2.1', null, 60], ...end]);
+    history.note('handle', [['create', 100, 100, 'two', 16]]);
+    if (isLate) post(1, 1, 'note', first.sentAt);
+    respond('1.1', first.sentAt, first.receivedAt, first.error);
+    post(1, 2, 'note', 150);
+    respond('1.2', 150, 151);
+    history.note('handle', [['take', 160, 160, 'two-4', 'note', null, '1.2', null, 160], ['beat', 200, 200]]);
+    history.check({});
+  }
+  const error = 'the program has shut down';
+
+  it('hears a text with the line separators of Unicode as one value', async (t) => {
+    const host = runHost(t, `say('\\u2028\\u2029');`);
+    assert.equal(await host.hear(), '\u2028\u2029');
+    await host.ends();
+  });
+
+  it('accepts that a shutdown has failed a note whose response is read after the start of the next server', () => {
+    check({ sentAt: 20, receivedAt: 90, error }, {});
+    check({ sentAt: 20, receivedAt: 120, error }, {});
+  });
+
+  it('finds a note that is taken before an earlier one of its client', () => {
+    const isFound = /^AssertionError.*: 1\.2 was taken before/;
+    assert.throws(() => check({ sentAt: 20, receivedAt: 90, error }, { error: 'cancelled' }), isFound);
+    assert.throws(() => check({ sentAt: 110, receivedAt: 120 }, {}), isFound);
+  });
 });
 
 /** A request, and what the client knows of it. */

@@ -618,7 +618,7 @@ class Model {
     accepted.waiting.delete(post);
     for (const one of accepted.waiting) {
       if (one.number > post.after || laneOf(one.command) !== lane) continue;
-      assert.ok(mayVanish(life, one, to), `${reason} was taken before ${inspect(one)}`);
+      assert.ok(this.#mayVanish(one, to), `${reason} was taken before ${inspect(one)}`);
       one.isOver = true;
       accepted.waiting.delete(one);
     }
@@ -647,6 +647,13 @@ class Model {
     assert.ok(isLast || to >= decidedAt - SLACK_MS, `${inspect(post)} was delivered: ${inspect(status, { depth: 4 })}`);
   }
 
+  /** Whether it may have ended so by a time: on any server, as a response may be read after the next server's start. */
+  #mayVanish({ expires, isRelease, command, sentAt }: Post, time: number): boolean {
+    const hasExpired = expires > 0 && time - sentAt >= 1000 * expires - SLACK_MS;
+    const isShut = this.#lives.some(({ shutdowns }) => shutdowns.some((end) => end >= sentAt - SLACK_MS));
+    return hasExpired || isRelease || (command === 'note' && isShut);
+  }
+
   #drain(life: Life, time: number): void {
     const number = Math.max(...Object.values(life.latest).map((latest) => latest.number));
     const most = [...this.#open.values()].filter((post) => post.id === null && canVanish(post)).length + life.deaths;
@@ -655,8 +662,8 @@ class Model {
     assert.ok(missing <= most + notes, `${missing} of ${number} were not delivered, but ${most} may be missing`);
     for (const post of this.#open.values()) {
       if (post.outcome === 'sent' || post.settledAt > time) continue;
-      const isLost = post.outcome === 'ok' && post.id === null; // its response may come after the next server's start
-      assert.ok(!isLost || this.#lives.some((one) => mayVanish(one, post, time)), `lost: ${inspect(post)}`);
+      const isLost = post.outcome === 'ok' && post.id === null;
+      assert.ok(!isLost || this.#mayVanish(post, time), `lost: ${inspect(post)}`);
       this.#acceptedBy(post.client).waiting.delete(post);
       this.#open.delete(post.name);
     }
@@ -973,12 +980,6 @@ function holderOf({ by }: Post): string { return by ?? 'somebody'; }
 /** Whether a command may end without being delivered, some time. */
 function canVanish({ expires, isRelease, command }: Post): boolean {
   return expires > 0 || isRelease || command === 'note';
-}
-
-/** The same by a time. */
-function mayVanish({ shutdowns }: Life, { expires, isRelease, command, sentAt }: Post, time: number): boolean {
-  const hasExpired = expires > 0 && time - sentAt >= 1000 * expires - SLACK_MS;
-  return hasExpired || isRelease || (command === 'note' && shutdowns.some((end) => end >= sentAt - SLACK_MS));
 }
 
 /** Some holds may have been released before the program looked. */
