@@ -1595,6 +1595,7 @@ export class WebApiServer<Name extends string = never> {
     if (journal === undefined) throw new EmptyError('The command queue is empty');
     this.#taken = this.#running = { journal, index: journal.take(), before: this.#published };
     this.#found = null;
+    this.#seen = (this.#seen - 1) | 0; // so that the next look completes it, even if SEQUENCE does not count it yet
     this.#wakeThread();
     const { command } = this.request as CommandRequest<Name>;
     const responded = Atomics.load(this.#memory, CELL.RESPONDED);

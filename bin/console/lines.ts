@@ -2,6 +2,7 @@
 
 import { clearScreenDown, createInterface, cursorTo, moveCursor } from 'node:readline';
 import { PassThrough } from 'node:stream';
+import { StringDecoder } from 'node:string_decoder';
 import { CTRL_C, CTRL_Z, ESCAPE_MS, startRawMode } from '../shared/line/terminal.ts';
 import { MAX_LINES } from './history.ts';
 import type { Completions } from './completion.ts';
@@ -32,12 +33,10 @@ export class PipedLines implements Lines {
   readonly isTerminal = false;
   readonly isTyping = false;
   readonly interruption: AbortSignal = new AbortController().signal; // Ctrl-C ends the process
-  readonly #readline: Interface;
-  readonly #lines: AsyncIterator<string>;
+  readonly #lines: AsyncGenerator<string>;
 
   constructor(input: NodeJS.ReadableStream = process.stdin) {
-    this.#readline = createInterface({ input, terminal: false });
-    this.#lines = this.#readline[Symbol.asyncIterator]();
+    this.#lines = linesOf(input);
   }
 
   async next(): Promise<string | null> {
@@ -55,8 +54,20 @@ export class PipedLines implements Lines {
   print(): void {}
 
   close(): void {
-    this.#readline.close();
+    void this.#lines.return(null);
   }
+}
+
+/** Not by readline: since Node 24, that ends a line at U+2028 and U+2029, too, behind which a reason has other words. */
+async function* linesOf(input: NodeJS.ReadableStream): AsyncGenerator<string> {
+  const decoder = new StringDecoder();
+  let rest = '';
+  for await (const chunk of input) {
+    const lines = (rest + decoder.write(chunk as Buffer)).split(/\r\n|\n|\r(?!$)/); // at the end, LF may follow
+    rest = lines.pop() as string;
+    yield* lines;
+  }
+  if (rest !== '') yield rest;
 }
 
 /** Whether a line is a comment. */
@@ -186,7 +197,7 @@ export class TerminalLines implements Lines {
   readonly #onKeys = (keys: string): void => {
     const text = this.#endsInReturn ? keys.replace(/^\n/, '') : keys;
     this.#endsInReturn = keys.endsWith('\r');
-    for (const part of text.replaceAll(/\r\n?|\n/g, '\r').split(/([\x03\x1a])/)) {
+    for (const part of text.replaceAll(/\r\n?|\n/g, '\r').replaceAll(/[\u2028\u2029]/g, ' ').split(/([\x03\x1a])/)) {
       if (part === CTRL_Z) {
         this.#rawMode.suspend();
       } else if (part === CTRL_C && this.#receive === null) {

@@ -44,6 +44,10 @@ export const MENDS: readonly Mend[] = [
     edits: [['control.ts', 'by = holds.some((one) => one.by === SOMEBODY) ? undefined : SOMEBODY', 'by = SOMEBODY']],
   },
   {
+    bug: 'A status that the program changed by itself',
+    edits: [['control.ts', 'this.#seen = (this.#seen - 1) | 0; // so that the next look completes', '// completes']],
+  },
+  {
     bug: '`control-client answer --yes` without an id',
     edits: [['bin/client/asks.ts', "only !== undefined && id === '' && isSure &&", 'false &&']],
   },

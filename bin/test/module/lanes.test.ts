@@ -56,6 +56,43 @@ const HOSTS: [name: string, source: string][] = SOURCES.flatMap(([name, take]) =
   `];
 }));
 
+describe('A look', LIMIT, () => {
+  it('completes a command that was taken before the thread had counted it', async (t) => {
+    const host = runHost(t, `
+      import { syncBuiltinESMExports } from 'node:module';
+      import threads from 'node:worker_threads';
+      const stop = () => { // the thread, when it has stored HEAD, before it stores SEQUENCE
+        const { store } = Atomics;
+        Atomics.store = (words, at, value) => {
+          store(words, at, value);
+          const isHead = words.length > 32 && at === 0;
+          if (isHead) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1000);
+          return value;
+        };
+      };
+      const { Worker } = threads;
+      threads.Worker = class extends Worker {
+        constructor(source, options) { super('(' + stop + ')();' + source, options); }
+      };
+      syncBuiltinESMExports();
+      let status = ACTIVE;
+      const server = await serve({ systemStatus: () => status });
+      server.hasCommands(); // finds the queue empty
+      while (!server.hasWaiting()) await sleep(1);
+      say(server.receiveCommand());
+      server.hasCommands();
+      status = PAUSED; // by the program itself
+      server.hasCommands();
+      say(server.holds.map(({ by }) => by));
+      await server.close();
+    `);
+    const port = await host.hear<number>();
+    const paused = ask(port, `${PAUSE}?by=ana`, WAIT);
+    await host.ends('pause', ['itself']);
+    assert.equal((await paused).body.state, 'done');
+  });
+});
+
 describe('Commands that are never delivered', { ...LIMIT, concurrency: 3 }, () => {
   for (const [name, source] of [...HOSTS, ['launch()', `
     await launchHost({

@@ -145,6 +145,15 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 4 }, () => {
     }
   });
 
+  it('takes a line with the line separators of Unicode as one', async (t) => {
+    const { address: { port }, client } = await launchSystem(t);
+    const input = 'pause it says\u2028shutdown\u2029y\r\n\rstatus';
+    const { code, stdout, stderr } = await converse(port, input);
+    assert.deepEqual([code, stderr], [0, '']);
+    assert.match(stdout, /^paused \(.*\)\npaused .*: it says.shutdown.y\n$/);
+    assert.deepEqual((await client.getInfo())?.commands.map(({ command }) => command), ['pause']);
+  });
+
   it('reports a missing token, and still reads the line after shutdown as the answer', async (t) => {
     const { port, server } = await startServer(t, { token: TOKEN });
     const { code, stdout, stderr } = await converse(port, 'status\ninfo\nevaluate\nshutdown\nhelp\nsave\n');
