@@ -159,12 +159,10 @@ export interface CommandOutcome {
 // HEAD counts the records appended, TAIL those taken, ENDED those completed, all modulo 2³². The number of slots is a
 // power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
 // HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
-//
 // There are seven journals: see prepareThreadData(). The thread appends to the lanes, and the host to the others.
 //
 // - One counter, ACCEPTED, numbers the commands of all journals: #waiting() orders them by it. There may be gaps.
-// - receiveCommand() takes what is delivered, and #complete() completes it. #settle() takes and completes what is never
-//   delivered, and #complete() does so with own commands after a shutdown.
+// - receiveCommand() takes what is delivered, #complete() completes it, and #settle() does both to what never is.
 // - A slot is reused 16 records later than the queue requires, and enqueue() settles the waits at every eighth one.
 // - Questions are no ring: an open one keeps its slot. The thread completes it by an answer, the host by a withdrawal,
 //   both by expiry: whoever exchanges its state first. The word of a state has the number of the question, so a late
@@ -360,8 +358,7 @@ const CELL = {
 //
 // - They are declarations, and use only each other (bundlers rename a function and its uses alike), their arguments
 //   and globals. They contain no coverage counters: hence the `istanbul` comment.
-// - Methods of object literals take the place of named functions and classes, which bundlers wrap in helpers that the
-//   thread lacks. Shims for these helpers do not survive minification.
+// - Methods of object literals take the place of named functions and classes, which bundlers wrap in helpers.
 // - They avoid what older targets compile to helpers, too: async functions, object spread, class fields.
 
 /** What the thread receives from the host: checked options, lists and the shared memory. */
@@ -673,9 +670,9 @@ function createLog(
 }
 
 /**
- * Calls back under a lock for a file, which processes know by its inode: two of them may be about to rename or remove
- * it, and the second one would do so with what replaces it. Does nothing if another one has, or has left, the lock: an
- * empty folder, and removed as such, because others may put anything in its place.
+ * Calls back under a lock for a file with an inode: of two processes that are about to rename or remove it, the second
+ * one would do so with what replaces it. Does nothing if another one has, or has left, the lock: an empty folder, and
+ * removed as such, because others may put anything in its place.
  */
 function underLock(path: string, ino: number, user: number | undefined, act: () => void): void {
   const { lstatSync, mkdirSync, rmdirSync } = process.getBuiltinModule('node:fs');
@@ -693,7 +690,6 @@ function underLock(path: string, ino: number, user: number | undefined, act: () 
 }
 
 type Link = ReturnType<typeof linkToHost>;
-type HttpServer = ReturnType<typeof serve>;
 type PreparedResponse = ReturnType<typeof prepare>;
 type RequestHead = ReturnType<typeof readHead>;
 
@@ -1164,7 +1160,7 @@ export function checkTrusted(path: string, mayBeSticky: boolean = true): void {
 }
 
 /** Listens at host and port, then at a Unix socket, as far as they are given. */
-function listen(data: ThreadData, server: HttpServer, { report, log }: Link) {
+function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, log }: Link) {
   const { host, port, socketPath = '', isInFolder } = data;
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
@@ -1724,10 +1720,8 @@ export class WebApiServer<Name extends string = never> {
   }
 
   /**
-   * Puts a command of the program itself on the queue, ahead of those of clients: from a signal handler, a timer or a
-   * user interface. Works without a server, too. `by` is `itself` by default. Texts are truncated to 200 characters.
-   *
-   * @returns False if `maxQueueSize` such commands are waiting.
+   * Puts a command of the program itself on the queue, ahead of those of clients, also without a server. By default,
+   * `by` is `itself`; texts are truncated to 200 characters. Returns false if `maxQueueSize` such commands wait.
    */
   post(command: ControlCommand, options: Pick<CommandRequest, 'by' | 'reason'> = {}): boolean {
     const code = COMMANDS.indexOf(command);
@@ -2032,8 +2026,7 @@ export class WebApiServer<Name extends string = never> {
     if (this.#state !== 'running') return;
     this.#warnOnce(`The web API at ${placeOf(this.#data)} stopped and will be restarted: ${message}`, Infinity);
     this.#data.death ||= message; // not why its successors could not start
-    const restart = (): Promise<void> => this.#startThread().catch((error) => this.#restartLater(error));
-    this.#restartTimer = setTimeout(restart, 1000).unref();
+    this.#restartTimer = setTimeout(() => this.#startThread().catch((error) => this.#restartLater(error)), 1000).unref();
   }
 
   /** Shows each message once. The limit is for errors of systemStatus() and describe() whose text varies. */
@@ -2063,8 +2056,7 @@ export class WebApiServer<Name extends string = never> {
   /** Logs what the thread has not, and the end. */
   #endLog(): void {
     const data = { ...this.#data, clockOffset: readClockOffset() };
-    const report = (message: ThreadMessage): void => this.#warnOnce(String(message));
-    const { log } = linkToHost(data, report);
+    const { log } = linkToHost(data, (message) => this.#warnOnce(String(message)));
     log?.write();
     log?.write({ event: 'end' });
   }
