@@ -12,6 +12,10 @@ export interface Mend {
 
 export const MENDS: readonly Mend[] = [
   {
+    bug: 'With `--via`, `pause`, `shutdown`',
+    edits: [['bin/shared/line/options.ts', '{}, ALIVE_MS);', '{}, ALIVE_MS).unref();']],
+  },
+  {
     bug: '`pkill -9 -f control-run` also killed',
     edits: [['bin/run/keeper.ts', '`keeper-${process.pid}`', '`control-run-keeper-${process.pid}`']],
   },
