@@ -201,7 +201,7 @@ export async function keepTerminal(): Promise<void> {
 export class Link implements Machine {
   readonly label: string;
   /** The paths of the live sockets over there, as last reported. */
-  sockets: readonly string[] = [];
+  sockets: ReadonlySet<string> = new Set();
   readonly #command: readonly string[];
   readonly #folder: string;
   readonly #connections: Map<string, Connection> = new Map(); // by the id of the stream
@@ -274,7 +274,7 @@ export class Link implements Machine {
       if (stream !== '0') return this.#onFrame(stream, type, data);
       if (type === 'CLOSE') far.end(`cannot use the folder '${this.#folder}': ${refusalIn(data).message}`);
       if (type !== 'LIST') return;
-      this.sockets = [...new Set(data.toString().split('\0').filter(isPath))].slice(0, MAX_SOCKETS);
+      this.sockets = new Set(data.toString().split('\0').filter(isPath).slice(0, MAX_SOCKETS));
       this.#far = far;
       onReady(null);
     });
