@@ -125,7 +125,7 @@ describe('a far end that sends', { ...LIMIT, concurrency: 2 }, () => {
     assert.equal(linesOf(stdout).length, 1000);
   });
 
-  it('1,000 other sockets ten times a second adds 64 a second to a board, which serves an honest machine', async (t) => {
+  it('1,000 other sockets ten times a second adds 64 a second to a board, which serves others', async (t) => {
     const session = openSession(t);
     await session.launch('train');
     const source = `
