@@ -67,4 +67,4 @@ function say(message: string): void {
   } catch {} // closed or full
 }
 
-await run(NAME, main, false);
+await run(NAME, main, NO_WEB_API, false);

@@ -50,6 +50,8 @@ export const MENDS: readonly Mend[] = [
   {
     bug: '`control-client answer --yes` without an id',
     edits: [['bin/client/asks.ts', "only !== undefined && id === '' && isSure &&", 'false &&']],
+    bug: 'With `--via`, `pause`, `shutdown`',
+    edits: [['bin/shared/line/options.ts', '{}, ALIVE_MS);', '{}, ALIVE_MS).unref();']],
   },
   {
     bug: '`pkill -9 -f control-run` also killed',

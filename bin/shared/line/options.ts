@@ -14,13 +14,24 @@ export const EXIT = { DONE: 0, REFUSED: 1, USAGE: 2, OFFLINE: 3, NOT_REACHED: 4,
 /** A usage error. Its message is one line with the option, the expected value and the value received. */
 export class UsageError extends Error {}
 
+const ALIVE_MS = 2 ** 30; // the longest time of a timer is about twice as long
+
 /**
- * Runs a tool. `main` returns the exit code.
+ * Runs a tool. `main` returns the exit code, and the tool keeps running until then: Node would end it, with 0, as soon
+ * as all that `main` waits for is a link to another machine or a timer that does not keep it running.
  *
+ * @param failure The exit code if the process ends earlier.
  * @param ownsOutput False if a child shares standard output: Node would make a pipe non-blocking for both.
  */
-export async function run(name: string, main: () => Promise<number>, ownsOutput: boolean = true): Promise<void> {
+export async function run(
+  name: string,
+  main: () => Promise<number>,
+  failure: number = EXIT.REFUSED,
+  ownsOutput: boolean = true,
+): Promise<void> {
   tool = name;
+  process.exitCode = failure;
+  const alive = setInterval(() => {}, ALIVE_MS);
   if (ownsOutput) {
     watchOutput();
     spareTerminalAtExit();
@@ -31,6 +42,7 @@ export async function run(name: string, main: () => Promise<number>, ownsOutput:
     process.exitCode = error instanceof UsageError ? EXIT.USAGE : EXIT.REFUSED;
     warn(error instanceof Error ? error.message : String(error));
   }
+  clearInterval(alive);
 }
 
 function watchOutput(): void {

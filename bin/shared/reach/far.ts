@@ -5,7 +5,8 @@
 //
 //   0 LIST FOLDER        asks for the live sockets; answered with all their paths, and again when these change
 //   0 PING               is answered with the same
-//   7 OPEN ADDRESS       connects; answered with the same without the address or, if that fails, with CLOSE
+//   7 OPEN ADDRESS       connects; answered with the same without the address or, if that fails, with CLOSE. At most
+//                        2,048 at a time: a board needs two for each of up to 1,000 systems
 //   7 DATA BYTES         either way
 //   7 END                from the far end: there are no more bytes
 //   7 CLOSE CODE TEXT    either way: the end, with the error if there is one; of stream 0, the end of the link
@@ -39,11 +40,17 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
     return stdout.write(`${stream} ${type} ${Buffer.from(data).toString('base64')}\n`);
   }
 
+  /** Input waits until everything has room for more. */
+  function resume(): void {
+    if (![stdout, ...streams.values()].some((output) => output.writableNeedDrain)) stdin.resume();
+  }
+
   function textOf({ code = 'ERROR', message }: NodeJS.ErrnoException): string {
     return `${code} ${message}`;
   }
 
   function open(stream: string, address: string): void {
+    if (streams.size >= 2048) return void send(stream, 'CLOSE', 'EMFILE too many connections');
     let socket: ReturnType<typeof connect>;
     let failure = '';
     const [, host = '', port] = /^([^/]*):(\d+)$/.exec(address) ?? [];
@@ -64,12 +71,13 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
       if (send(stream, 'DATA', chunk)) return;
       socket.pause();
       stdout.once('drain', () => socket.resume());
-    }).on('end', () => send(stream, 'END')).on('error', (error) => {
+    }).on('drain', resume).on('end', () => send(stream, 'END')).on('error', (error) => {
       failure = textOf(error);
       if (/^(ECONNREFUSED|ENOENT)$/.test((error as NodeJS.ErrnoException).code ?? '')) known.delete(address);
     }).on('close', () => {
       clearTimeout(limit);
       if (streams.delete(stream)) send(stream, 'CLOSE', failure);
+      resume();
     });
   }
 
@@ -78,7 +86,7 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
     if (type === 'PING') send(stream, type);
     if (type === 'LIST') list(String(data));
     if (type === 'OPEN' && socket === undefined) open(stream, String(data));
-    if (type === 'DATA') socket?.write(data);
+    if (type === 'DATA' && socket?.write(data) === false) stdin.pause();
     if (type === 'CLOSE' && streams.delete(stream)) socket?.destroy();
   }
 
@@ -86,18 +94,20 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
   function list(folder: string): void {
     const session = env['XDG_RUNTIME_DIR'];
     const usual = [...session ? [`${session}/control`] : [], `/run/user/${uid}/control`, `/tmp/control-${uid}`];
-    folders = new Set((folder === '' ? usual : [folder]).map((path) => resolve(path)));
-    if (folder === '') return void scan();
-    try {
-      readdirSync(folder);
-      checkPath(folder);
-      void scan();
-    } catch (error) {
-      send('0', 'CLOSE', textOf(error as Error));
+    const isScanning = folders.size > 0;
+    if (folder !== '') {
+      try {
+        readdirSync(folder);
+        checkPath(folder);
+      } catch (error) {
+        return void send('0', 'CLOSE', textOf(error as Error));
+      }
     }
+    folders = new Set((folder === '' ? usual : [folder]).map((path) => resolve(path)));
+    if (!isScanning) void scan();
   }
 
-  /** Lists the live sockets of this user and root, and again a second later. */
+  /** Lists the live sockets of this user and root, and again a second later, in the folders of then. */
   async function scan(): Promise<void> {
     const found = new Map<string, string>();
     for (const folder of folders) {
@@ -130,6 +140,7 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
   }
 
   stdin.on('data', (chunk) => {
+    if (stdout.writableLength > maxLength) stdin.pause();
     heardAt = performance.now();
     const lines = (rest + chunk.toString('latin1')).split('\n');
     rest = lines.pop() ?? '';
@@ -140,13 +151,13 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
     }
   }).on('end', () => process.exit()).on('error', () => process.exit(1));
   (stdout as any)._handle?.setBlocking?.(false); // a pipe that nobody reads must not stop the clock
-  stdout.on('error', () => process.exit(1)).setMaxListeners(0);
+  stdout.on('error', () => process.exit(1)).on('drain', resume).setMaxListeners(0);
   setInterval(() => performance.now() - heardAt > 60_000 && process.exit(1), 1000); // not every command hangs up
   stdout.write(`\n${hello}\n`);
 }
 
 /** Texts; and comments, and white space around punctuation, which it can do without. */
-const TOKENS = /(['"`])(?:\\.|(?!\1).)*\1|\/\*.*?\*\/|\/\/[^\n]*|\s*([=+?:;,(){}<>&|[\]])\s*|\s+/gs;
+const TOKENS = /(['"`])(?:\\.|(?!\1).)*\1|\/\*.*?\*\/\s*|\/\/[^\n]*|\s*([=+?:;,(){}<>&|[\]])\s*|\s+/gs;
 
 /** What follows the command: starts the far end, and means the same parsed by a shell never, once or twice. */
 export function farCommand(): string[] {

@@ -48,7 +48,7 @@ export class Socket {
 
   /** On another machine: when that was last heard of. */
   get exists(): boolean {
-    return this.#link?.sockets.includes(this.path) ?? existsSync(this.path);
+    return this.#link?.sockets.has(this.path) ?? existsSync(this.path);
   }
 
   /** Clients send nothing to a socket of another user. */

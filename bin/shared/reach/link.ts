@@ -28,6 +28,8 @@ const STDERR_MS = 100; // to arrive after the exit; a master of ssh never closes
 const MAX_STDERR_LENGTH = 4096;
 const MAX_SOCKETS = 1000;
 
+/** In spite of `RequestTTY` and `RemoteCommand` in its configuration. */
+const SSH_OPTIONS = ['-T', '-o', 'RemoteCommand=none'] as const;
 /** Another attempt needs a person; without one, it could lock an account. */
 const NEEDS_PERSON = /Permission denied|Host key verification failed|(password|terminal) is required/;
 const NO_FRAME = 'it sent what is not a frame';
@@ -201,7 +203,7 @@ export async function keepTerminal(): Promise<void> {
 export class Link implements Machine {
   readonly label: string;
   /** The paths of the live sockets over there, as last reported. */
-  sockets: readonly string[] = [];
+  sockets: ReadonlySet<string> = new Set();
   readonly #command: readonly string[];
   readonly #folder: string;
   readonly #connections: Map<string, Connection> = new Map(); // by the id of the stream
@@ -267,14 +269,15 @@ export class Link implements Machine {
     const mayAsk = which === 'asking';
     const limitMs = mayAsk ? START_ON_TERMINAL_MS : START_MS;
     const [program = '', ...args] = this.#command;
-    const command = [program, ...!mayAsk && basename(program) === 'ssh' ? ['-o', 'BatchMode=yes'] : [], ...args];
+    const options = [...mayAsk ? [] : ['-o', 'BatchMode=yes'], ...SSH_OPTIONS];
+    const command = [program, ...basename(program) === 'ssh' ? options : [], ...args];
     let onReady!: (reason: null) => void;
     const isReady = new Promise<null>((resolve) => (onReady = resolve));
     const far = new FarEnd(command, this.#folder, !mayAsk, (stream, type, data) => {
       if (stream !== '0') return this.#onFrame(stream, type, data);
       if (type === 'CLOSE') far.end(`cannot use the folder '${this.#folder}': ${refusalIn(data).message}`);
       if (type !== 'LIST') return;
-      this.sockets = [...new Set(data.toString().split('\0').filter(isPath))].slice(0, MAX_SOCKETS);
+      this.sockets = new Set(data.toString().split('\0').filter(isPath).slice(0, MAX_SOCKETS));
       this.#far = far;
       onReady(null);
     });

@@ -7,6 +7,7 @@ import { DEFAULT_HOST } from '../../../control.ts';
 import { listOf, UsageError } from '../line/options.ts';
 import { suggest } from '../line/suggest.ts';
 import type { ListOption } from '../line/options.ts';
+import type { Reach } from './access.ts';
 import type { Found } from './targets.ts';
 
 /** The option that names machines. */
@@ -25,6 +26,7 @@ export interface Where {
 /** For tools that show what they have found meanwhile, and completions. */
 export const PATIENCE_MS = 5000;
 const MAX_PATIENCE_MS = 600_000; // links give up earlier
+const MAX_NEW = 64; // systems that a machine may add at a search; these are a second apart
 
 const links = new Map<string, Link>(); // each is kept while the tool runs
 
@@ -132,14 +134,24 @@ export async function findIn(
 class FarFolder extends Folder {
   declare readonly machine: Link;
   readonly fault = '';
+  #maxNew = Infinity; // systems; no limit at the first search
   protected readonly path = ''; // there are none in the root folder
 
   get place(): string {
     return `on ${this.machine.label}`;
   }
 
+  /** For tools that search again and again, finds a few new systems at a time: a machine may invent them. */
+  override async systems(reach: Reach, known?: ReadonlySet<string>): Promise<Found[]> {
+    const found = await super.systems(reach, known);
+    if (known === undefined) return found;
+    const taken = found.slice(0, this.#maxNew);
+    this.#maxNew = MAX_NEW;
+    return taken;
+  }
+
   protected async live(mayBeMeant: (socket: Socket) => boolean): Promise<Socket[]> {
     await this.machine.open();
-    return this.machine.sockets.map((path) => new Socket(path, this.machine)).filter(mayBeMeant);
+    return [...this.machine.sockets].map((path) => new Socket(path, this.machine)).filter(mayBeMeant);
   }
 }

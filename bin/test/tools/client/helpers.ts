@@ -3,7 +3,7 @@
 import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { main } from '../../../client/main.ts';
-import { run as runMain } from '../../../shared/line/options.ts';
+import { EXIT, run as runMain } from '../../../shared/line/options.ts';
 import { makeFolder, runProgram, start, startProgram } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { capture } from './capture.ts';
@@ -13,7 +13,7 @@ import type { TestContext } from 'node:test';
 /** For suites whose tests mostly wait. */
 export const AT_ONCE: { timeout: number; concurrency: number } = { ...LIMIT, concurrency: 2 };
 
-await runMain('control-client', async () => 0, false); // sets the name in its messages
+await runMain('control-client', async () => EXIT.DONE, EXIT.REFUSED, false); // sets the name in its messages
 
 /**
  * Runs control-client in this process, which is a hundred times faster.

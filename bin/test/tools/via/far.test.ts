@@ -3,10 +3,12 @@
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, chownSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { chmodSync, chownSync, existsSync, mkdtempSync, readFileSync, rmSync, utimesSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { freePort, makeFolder, preload, start, until } from '../../helpers.ts';
 import { leaveSocket, LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
@@ -16,6 +18,8 @@ import type { TestContext } from 'node:test';
 import type { Running } from '../../helpers.ts';
 import type { Need } from '../../needs.ts';
 
+const STUCK_MS = 5000;
+const MOST_KIB = 200_000; // of 200 MB and more; Node alone takes 50,000
 const DIAL = [process.execPath, 'dist/bin/client.js', 'dial'];
 /** What a tool appends to its command. */
 const words = readAppended();
@@ -140,6 +144,91 @@ describe('the far end', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () =>
     assert.equal(line, `${id} CLOSE ${Buffer.from(refusal).toString('base64')}`);
   });
 
+  it('opens at most 2,048 connections at a time', { skip: lacks('Unix') }, async (t) => {
+    const session = openSession(t);
+    const path = join(session.folder, 'sink.sock');
+    const server = createServer().listen(path);
+    t.after(() => server.close());
+    await once(server, 'listening');
+    const far = startFar(t, words);
+    await far.shows(/dial 1\n/);
+    for (let count = 0; count < 2050; count += 1) far.open(path);
+    const refusal = Buffer.from('EMFILE too many connections').toString('base64');
+    for (const id of ['2049', '2050']) await far.hears(`${id} CLOSE ${refusal}`);
+    await until(() => (far.output().match(/^\d+ OPEN $/gm) ?? []).length === 2048);
+    far.send('7', 'CLOSE');
+    await far.hears(new RegExp(`^${far.open(path)} OPEN $`, 'm'));
+  });
+
+  it('reads no more while a socket does not, or its own output is not read', { skip: lacks('Linux') }, async (t) => {
+    const session = openSession(t);
+    const path = join(session.folder, 'sink.sock');
+    const server = createServer({ pauseOnConnect: true }).listen(path);
+    t.after(() => server.close());
+    await once(server, 'listening');
+    const frame = `1 DATA ${Buffer.alloc(500_000).toString('base64')}\n`;
+    for (const [isSocket, text] of [[true, frame], [false, '9 OPEN eDox\n'.repeat(2500)]] as const) {
+      const far = startFar(t, words);
+      await far.shows(/dial 1\n/);
+      await far.hears(new RegExp(`^${far.open(path)} OPEN $`, 'm'));
+      if (!isSocket) far.child.stdout?.pause();
+      const { stdin, pid } = far.child;
+      let written = 0;
+      for (let isStuck = false; !isStuck && written < 400;) {
+        written += 1;
+        if (stdin?.write(text) !== false) continue;
+        isStuck = await Promise.race([once(stdin, 'drain').then(() => false), stuck()]);
+      }
+      const [, peak] = /VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? [];
+      assert.ok(written < 400, `${written} of 400, ${peak} kB`);
+      assert.ok(Number(peak) < MOST_KIB, `${peak} kB`);
+    }
+  });
+
+  it('passes on what is more than a socket takes at once, once that reads', async (t) => {
+    const session = openSession(t);
+    const path = join(session.folder, 'slow.sock');
+    let received = 0;
+    const server = createServer((socket) => {
+      socket.pause().on('data', (chunk) => (received += chunk.length));
+      setTimeout(() => socket.resume(), 500);
+    }).listen(path);
+    t.after(() => server.close());
+    await once(server, 'listening');
+    const far = startFar(t, words);
+    const id = far.open(path);
+    await far.hears(new RegExp(`^${id} OPEN $`, 'm'));
+    for (let count = 0; count < 20; count += 1) far.send(id, 'DATA', 'x'.repeat(500_000));
+    far.send('0', 'PING');
+    await until(() => received === 10_000_000, () => `${received}`);
+    await far.hears('0 PING ');
+  });
+
+  it('lists the folder that it was asked for last, with one scan a second', async (t) => {
+    const [one, two] = [openSession(t), openSession(t)];
+    await two.serve('b-2');
+    const connections: number[] = [];
+    const path = join(one.folder, 'a-1.sock');
+    const server = createServer((socket) => {
+      connections.push(Date.now());
+      socket.on('error', () => {}).end();
+      utimesSync(path, 0, connections.length); // as if it were another socket, which is tried again
+    }).listen(path);
+    t.after(() => server.close());
+    await once(server, 'listening');
+    const far = startFar(t, words);
+    for (let count = 0; count < 300; count += 1) far.send('0', 'LIST', one.folder);
+    await far.lists([path]);
+    const start = [Date.now(), connections.length] as const;
+    await until(() => connections.length >= start[1] + 3);
+    const seconds = (Date.now() - start[0]) / 1000;
+    assert.ok(connections.length - start[1] <= seconds + 2, `${connections.length - start[1]} in ${seconds} s`);
+    far.send('0', 'LIST', '/nowhere');
+    await far.hears(/^0 CLOSE ./m);
+    far.send('0', 'LIST', two.folder);
+    await far.lists([join(two.folder, 'b-2.sock')]);
+  });
+
   it('lists the live sockets of its user and root, again at each change, and removes none', async (t) => {
     const session = openSession(t);
     const socket = (name: string): string => join(session.folder, `${name}.sock`);
@@ -172,6 +261,12 @@ describe('the far end', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () =>
     assert.deepEqual([code, stderr], [5, `control-client: m: cannot use the folder '${session.folder}': ${why}\n`]);
   });
 });
+
+/** Resolves after a time in which a busy machine reads what can be read. */
+async function stuck(): Promise<true> {
+  await sleep(STUCK_MS);
+  return true;
+}
 
 function readAppended(): string[] {
   const folder = mkdtempSync(join(tmpdir(), 'control-'));

@@ -6,9 +6,12 @@ import { existsSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { foldersOf } from '../../../shared/reach/machines.ts';
 import { assertHarmless, HOSTILE, preload } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
+import { newsOf, startBoard, untilSystem, untilSystems } from '../board/helpers.ts';
 import { linesOf } from '../client/helpers.ts';
 import { openSession } from '../client/systems.ts';
 import { reach, via, viaProgram } from './helpers.ts';
@@ -120,6 +123,43 @@ describe('a far end that sends', { ...LIMIT, concurrency: 2 }, () => {
     const { code, stdout, stderr } = await reach(t, [viaProgram(t, 'm', source)], ['list']);
     assert.deepEqual([code, stderr], [0, '']);
     assert.equal(linesOf(stdout).length, 1000);
+  });
+
+  it('1,000 other sockets ten times a second adds 64 a second to a board, which serves others', async (t) => {
+    const session = openSession(t);
+    await session.launch('train');
+    const source = `
+      stdout.write(HELLO);
+      let last = 0;
+      const listNew = () => list(...Array.from({ length: 1000 }, () => '/far/x-' + (last += 1) + '.sock'));
+      onFrame.LIST = () => setInterval(listNew, 100);`;
+    const vias = [viaProgram(t, 'evil', source), via('good', session)].flatMap((one) => ['--via', one]);
+    const board = await startBoard(t, [], vias);
+    let id = -1;
+    await untilSystems(board, (systems) => {
+      id = systems.find(({ name, status }) => name === 'good/train' && status === 'active')?.id ?? -1;
+      return id >= 0;
+    });
+    const before = [Date.now(), Math.max(...(await newsOf(board)).ids)] as const;
+    assert.equal((await board.post(`/api/systems/${id}/pause`)).status, 202);
+    await untilSystem(board, ({ status }) => status === 'paused', id);
+    await sleep(2000);
+    const { ids } = await newsOf(board);
+    const [seconds, added] = [(Date.now() - before[0]) / 1000, Math.max(...ids) - before[1]];
+    assert.ok(added <= 64 * (seconds + 2), `${added} in ${seconds} s`);
+    assert.ok(ids.length <= 1100, `${ids.length}`); // those of the first list leave
+  });
+
+  it('other sockets at each search: all of them at first, and those of a command; then 64', async (t) => {
+    const source = `
+      stdout.write(HELLO);
+      let last = 0;
+      onFrame.LIST = () => setInterval(() => list(...Array.from({ length: 200 }, () => {
+        return '/far/x-' + (last += 1) + '.sock';
+      })), 50);`;
+    const [folder] = foldersOf({ via: [viaProgram(t, 'churn', source)] });
+    const count = async (known?: Set<string>): Promise<number> => (await folder!.systems({}, known)).length;
+    assert.deepEqual([await count(new Set()), await count(new Set()), await count()], [200, 64, 200]);
   });
 
   it('paths that no client takes, none of which changes the exit code', async (t) => {

@@ -95,12 +95,12 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
 
   it('runs ssh for a mere word, which cannot be an option, and not for localhost', async (t) => {
     const folder = makeFolder(t);
-    writeFileSync(join(folder, 'ssh'), '#!/bin/sh\necho "$1 $2 $3 $4" >&2\nexit 255\n', { mode: 0o755 });
+    writeFileSync(join(folder, 'ssh'), '#!/bin/sh\necho "${*%% node *}" >&2\nexit 255\n', { mode: 0o755 });
     const env = { PATH: `${folder}:${process.env['PATH']}` };
     for (const text of ['gpu1', 'gpu1=ana@gpu1', 'gpu1="ana@gpu1"']) {
       const { code, stderr } = await reach(t, [text], ['list'], env);
       const host = text.includes('ana') ? 'ana@gpu1' : 'gpu1';
-      const error = `gpu1: ssh ended with exit code 255: -o BatchMode=yes -- ${host}`;
+      const error = `gpu1: ssh ended with exit code 255: -o BatchMode=yes -T -o RemoteCommand=none -- ${host}`;
       assert.deepEqual([code, stderr], [5, `control-client: ${error}\n`]);
     }
     const session = openSession(t);
