@@ -12,6 +12,21 @@ export interface Mend {
 
 export const MENDS: readonly Mend[] = [
   {
+    bug: 'A paused program that somebody else continued',
+    edits: [
+      ['bin/run/operator.ts', 'if (!processes.areStopped()) await', 'if (false) await'],
+      ['bin/run/supervisor.ts', "way === 'pause' ? await this.#operator.stopAgain() : {}", '{}'],
+    ],
+  },
+  {
+    bug: 'A program under `strace` stood still',
+    hangs: true,
+    edits: [
+      ['bin/run/processes.ts', "state.startsWith('T') && !this", '/^t/i.test(state) && !this'],
+      ['bin/run/processes.ts', '(elapsed > TRACED_MS ? /^t/i : /^T/)', '/^t/i'],
+    ],
+  },
+  {
     bug: '`pkill -9 -f control-run` also killed',
     edits: [['bin/run/keeper.ts', '`keeper-${process.pid}`', '`control-run-keeper-${process.pid}`']],
   },
