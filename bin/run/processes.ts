@@ -110,8 +110,9 @@ export class Processes {
 
   /**
    * Lists the running processes: those in the cgroup if there is one, the members of the session, the processes that
-   * inherited the mark, and all their descendants. A process escapes if it leaves the cgroup and the session, changes
-   * its environment and loses its parent before a pause or the end begins. The main process never escapes.
+   * inherited the mark, and all their descendants, and members of their sessions. A process escapes if it leaves the
+   * cgroup and the session, changes or hides its environment and loses its parent before a pause or the end begins. The
+   * main process never escapes.
    */
   list(): Process[] {
     return this.#search().filter(({ state }) => !state.startsWith('Z') && !state.startsWith('X')); // ended
@@ -128,7 +129,7 @@ export class Processes {
     const isMember = (one: Process): boolean => inside.has(one.pid) || this.#isMember(one, leader);
     const members = new Map(candidates.filter(isMember).map((one) => [one.pid, one]));
     for (const parent of members.keys()) { // includes the ones the loop adds
-      for (const one of candidates) if (one.parent === parent) members.set(one.pid, one);
+      for (const one of candidates) if ([one.parent, one.session].includes(parent)) members.set(one.pid, one);
     }
     if (!members.has(main.pid) && !main.hasEnded()) members.set(main.pid, unknownProcess(main.pid));
     return [...members.values()];
