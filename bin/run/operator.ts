@@ -9,6 +9,9 @@ import type { Settings } from './options.ts';
 import type { Program } from './program.ts';
 
 const URGENCY_MS = 50; // between two checks whether a command is urgent
+const LOOK_MS = 250; // between two looks at a stopped program
+const MAX_LOOK_MS = 750; // if it has so many processes that the looks would take more than this share of the time
+const LOOK_SHARE = 0.02;
 
 /**
  * A part of a pause. Both methods throw if they fail without effect. Otherwise they return a value for the client, or
@@ -42,6 +45,7 @@ export class Operator {
   readonly #situation: Situation;
   readonly #inEffect: Set<Part> = new Set(); // of a pause
   #mustStop = false; // the program takes no commands itself, or has not paused in time
+  #isWatching = false; // whether it stays stopped
 
   /** @param isPaused Whether the program is stopped before its first instruction. */
   constructor(program: Program, isPaused: boolean, situation: Situation) {
@@ -49,8 +53,10 @@ export class Operator {
     this.#settings = situation.settings;
     this.#server = situation.server;
     this.#situation = situation;
-    if (isPaused) this.#inEffect.add(this.#stopping);
     this.#mustStop = isPaused;
+    if (!isPaused) return;
+    this.#inEffect.add(this.#stopping);
+    void this.#watch();
   }
 
   /** Whether a part of a pause is in effect. Once the program has ended, there is nothing left to undo. */
@@ -158,11 +164,44 @@ export class Operator {
       program.checkRunning(); // its background processes keep running
       await program.processes.stop();
       program.checkRunning();
+      if (!this.#isWatching) void this.#watch();
     },
     undo: async () => this.#program.continue(),
   };
 
   readonly #parts: readonly Part[] = [this.#commanding, this.#asking, this.#releasing, this.#stopping];
+
+  /** Keeps the program stopped, whoever continues it, such as a debugger or another supervisor. */
+  async #watch(): Promise<void> {
+    const { processes } = this.#program;
+    this.#isWatching = true;
+    for (let restMs = LOOK_MS; ;) {
+      await sleep(restMs, null, { ref: false });
+      if (!this.#inEffect.has(this.#stopping) || processes.stopped.length === 0) break; // resumed, or ended
+      const start = performance.now();
+      if (!processes.areStopped()) await this.stopAgain().catch(() => {});
+      restMs = Math.min(Math.max(LOOK_MS, (performance.now() - start) / LOOK_SHARE), MAX_LOOK_MS);
+    }
+    this.#isWatching = false;
+  }
+
+  /**
+   * Stops what somebody else has continued of a stopped program.
+   *
+   * @throws {Error} If that fails. A resume follows, so that the status says that the program runs.
+   */
+  async stopAgain(): Promise<CommandOutcome> {
+    const { processes, name } = this.#program;
+    try {
+      if (processes.stopped.length > 0) await processes.stop();
+      return {};
+    } catch (error) {
+      const reason = `continued by another process, and ${(error as Error).message}`;
+      this.#situation.say(`${name} was ${reason}`);
+      this.#server.post('resume', { reason });
+      throw error;
+    }
+  }
 
   // ───── Asking ────────────────────────────────────────────────────────────────────────────────────────────────────
 

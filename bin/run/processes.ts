@@ -8,6 +8,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Cgroup } from './cgroup.ts';
 
 const MAX_STOP_MS = 10_000; // a system call may take longer
+const MAX_STOP_AGAIN_MS = 1000; // of a traced process, whose tracer may keep SIGSTOP from it
+const TRACED_MS = 50; // a process that a tracer holds may run on until then; in a debugger, it may stay as it is
 const VFORK_MS = 50; // a process that has not stopped by then may be in vfork()
 const JOBS_MS = 1000; // then jobs are stopped even if their shell still runs
 const MAX_KILL_MS = 5000;
@@ -95,10 +97,10 @@ export class Processes {
 
   /** Reports processes to the keeper before a signal: once their parents end, it could no longer find them. */
   #report(processes: readonly Process[]): void {
-    const fresh = processes.filter(({ pid, startedAt }) => this.#known.get(pid) !== startedAt);
-    if (fresh.length === 0) return;
-    for (const { pid, startedAt } of fresh) this.#known.set(pid, startedAt);
-    this.#keep([this.#main, ...[...this.#known].map(([pid, startedAt]) => ({ pid, startedAt }))]);
+    const hasFresh = processes.some(({ pid, startedAt }) => this.#known.get(pid) !== startedAt);
+    this.#known.clear(); // others have ended
+    for (const { pid, startedAt } of processes) this.#known.set(pid, startedAt);
+    if (hasFresh) this.#keep([this.#main, ...processes]);
   }
 
   /** The processes that `stop()` has stopped. */
@@ -108,8 +110,9 @@ export class Processes {
 
   /**
    * Lists the running processes: those in the cgroup if there is one, the members of the session, the processes that
-   * inherited the mark, and all their descendants. A process escapes if it leaves the cgroup and the session, changes
-   * its environment and loses its parent before a pause or the end begins. The main process never escapes.
+   * inherited the mark, and all their descendants, and members of their sessions. A process escapes if it leaves the
+   * cgroup and the session, changes or hides its environment and loses its parent before a pause or the end begins. The
+   * main process never escapes.
    */
   list(): Process[] {
     return this.#search().filter(({ state }) => !state.startsWith('Z') && !state.startsWith('X')); // ended
@@ -126,7 +129,7 @@ export class Processes {
     const isMember = (one: Process): boolean => inside.has(one.pid) || this.#isMember(one, leader);
     const members = new Map(candidates.filter(isMember).map((one) => [one.pid, one]));
     for (const parent of members.keys()) { // includes the ones the loop adds
-      for (const one of candidates) if (one.parent === parent) members.set(one.pid, one);
+      for (const one of candidates) if ([one.parent, one.session].includes(parent)) members.set(one.pid, one);
     }
     if (!members.has(main.pid) && !main.hasEnded()) members.set(main.pid, unknownProcess(main.pid));
     return [...members.values()];
@@ -141,36 +144,44 @@ export class Processes {
    * Stops all processes, including any that start meanwhile, unless `continue()` is called. A process that was stopped
    * before stays stopped after `continue()`.
    *
-   * @throws {Error} If a process belongs to another user or does not stop within 10 s; the others are continued then.
+   * @throws {Error} If a process belongs to another user or does not stop in time; the others then continue, unless an
+   *   earlier call has stopped them.
    */
   async stop(): Promise<void> {
     if (IS_WINDOWS) throw new Error('Windows cannot stop processes');
     this.#isStopping = true;
-    const running = await this.#stopAll();
+    const isAgain = this.#stopped.size > 0;
+    const running = await this.#stopAll(isAgain);
     if (running.length === 0) return;
     this.#cgroup?.freeze(false);
-    this.continue();
+    if (!isAgain) this.continue();
     const foreign = running.find(isForeign);
     if (foreign !== undefined) throw new Error(`${labelOf(foreign)} belongs to another user and cannot be stopped`);
-    const names = running.slice(0, MAX_NAMES).map(({ pid, state }) => `process ${pid} (state ${state})`);
-    throw new Error(`not stopped within ${MAX_STOP_MS / 1000} s: ${names.join(', ')}`);
+    const names = running.slice(0, MAX_NAMES).map(({ pid, state }) => {
+      const tracer = tracerOf(pid);
+      return `process ${pid} (state ${state}${tracer > 0 ? `, traced by ${labelOf({ pid: tracer })}` : ''})`;
+    });
+    throw new Error(`not stopped ${isAgain ? 'again' : `within ${MAX_STOP_MS / 1000} s`}: ${names.join(', ')}`);
   }
 
   /** Returns the processes that did not stop in time; none after `continue()`. */
-  async #stopAll(): Promise<readonly Process[]> {
-    const start = performance.now();
+  async #stopAll(isAgain: boolean): Promise<readonly Process[]> {
     this.#cgroup?.freeze(true); // so that no process starts another before it is stopped
     let processes = this.list();
-    const before = new Set(processes.filter(isStopped).map(({ pid }) => pid).filter((pid) => !this.#stopped.has(pid)));
+    const start = performance.now(); // that look may take longer than a limit
+    const isBefore = ({ pid, state }: Process): boolean => state.startsWith('T') && !this.#stopped.has(pid);
+    const before = new Set(processes.filter(isBefore).map(({ pid }) => pid));
     // A process may start while list() looks, unless all others were stopped before: hence two looks in a row.
     for (let looks = 0; ;) {
       const elapsed = performance.now() - start;
-      const running = processes.filter((one) => !isStopped(one));
+      const running = processes.filter(({ state }) => !(elapsed > TRACED_MS ? /^t/i : /^T/).test(state));
+      for (const { pid } of running) before.delete(pid);
       const jobs = elapsed > JOBS_MS ? new Set() : groupsOfJobs(running);
       this.#report(processes);
       for (const { pid, group } of processes) if (!before.has(pid) && !jobs.has(group)) this.#stopped.add(pid);
       looks = running.length === 0 ? looks + 1 : 0;
-      if (looks === 2 || elapsed > MAX_STOP_MS || running.some(isForeign)) return running;
+      const limitMs = isAgain && running.some(({ pid }) => tracerOf(pid) > 0) ? MAX_STOP_AGAIN_MS : MAX_STOP_MS;
+      if (looks === 2 || (running.length > 0 && elapsed > limitMs) || running.some(isForeign)) return running;
       if (elapsed > VFORK_MS) letExec(processes.filter(({ pid }) => !before.has(pid)));
       this.#send(running.filter(({ group }) => !jobs.has(group)), 'SIGSTOP');
       this.#cgroup?.freeze(false);
@@ -178,6 +189,14 @@ export class Processes {
       if (!this.#isStopping) return [];
       processes = this.list();
     }
+  }
+
+  /** Whether those that `stop()` found last are still stopped. Looks at first threads only: SIGCONT continues all. */
+  areStopped(): boolean {
+    if (!HAS_PROC) return this.list().every(isStopped);
+    return [...this.#known].every(([pid, startedAt]) => {
+      return readProcess(pid, true).some((one) => one.startedAt === startedAt && isStopped(one));
+    });
   }
 
   /** Whether all members of control-run's process group are stopped, or the main process alone. */
@@ -297,7 +316,7 @@ function isForeign({ pid }: Process): boolean {
 }
 
 /** `process 4711 (python3)` */
-export function labelOf({ pid }: Process): string {
+export function labelOf({ pid }: Pick<Process, 'pid'>): string {
   const name = tryRead(`/proc/${pid}/comm`).trimEnd();
   return `process ${pid}${name && ` (${name})`}`;
 }
@@ -319,7 +338,11 @@ function letExec(processes: readonly Process[]): void {
 }
 
 function isStopped({ state }: Process): boolean {
-  return /^t/i.test(state); // t: by a debugger
+  return /^t/i.test(state); // t: held by a tracer, such as strace or a debugger
+}
+
+function tracerOf(pid: number): number {
+  return Number(/^TracerPid:\s+(\d+)/m.exec(tryRead(`/proc/${pid}/status`))?.[1] ?? 0);
 }
 
 // ───── /proc and ps ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -331,7 +354,8 @@ export const OWN_GROUP: number = OWN_TABLE.find(({ pid }) => pid === process.pid
 
 function listAll(): Process[] {
   if (IS_WINDOWS) return []; // it has neither /proc nor ps
-  return HAS_PROC ? readdirSync('/proc').filter((name) => /^\d/.test(name)).flatMap(readProcess) : listByPs();
+  if (!HAS_PROC) return listByPs();
+  return readdirSync('/proc').filter((name) => /^\d/.test(name)).flatMap((name) => readProcess(name));
 }
 
 /** Returns when a process started; 0 if unknown. */
@@ -340,13 +364,13 @@ export function startOf(pid: number): number {
 }
 
 /** Returns nothing if the process has ended. */
-function readProcess(pid: number | string): Process[] {
+function readProcess(pid: number | string, isCheap: boolean = false): Process[] {
   const stat = tryRead(`/proc/${pid}/stat`); // see proc(5); the name may contain spaces and parentheses
   if (stat === '') return [];
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   const [parent = 0, group = 0, session = 0] = fields.slice(1, 4).map(Number);
-  const isFirstThreadAtRest = /[TtZ]/.test(fields[0] as string) && Number(fields[17]) > 1; // other threads may run
-  const state = isFirstThreadAtRest ? stateOfThreads(pid) : fields[0] as string;
+  const mayOthersRun = (isCheap ? /Z/ : /[TtZ]/).test(fields[0] as string) && Number(fields[17]) > 1; // other threads
+  const state = mayOthersRun ? stateOfThreads(pid) : fields[0] as string;
   const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
   return [{
     pid: Number(pid), parent, group, session, state, startedAt: Number(fields[19]),
@@ -355,11 +379,11 @@ function readProcess(pid: number | string): Process[] {
   }];
 }
 
-/** Returns the state of a running thread, or else of a stopped one. */
+/** Returns the state of a running thread, or else of a traced one, or else of a stopped one. */
 function stateOfThreads(pid: number | string): string {
   const stats = readThreads(pid, 'stat');
   const states = stats.map((stat) => stat.charAt(stat.lastIndexOf(')') + 2)).filter((state) => /[^ZX]/.test(state));
-  return states.find((state) => /[^Tt]/.test(state)) ?? states[0] ?? 'Z';
+  return states.find((state) => /[^Tt]/.test(state)) ?? states.find((state) => state === 't') ?? states[0] ?? 'Z';
 }
 
 /** Returns a file of each thread; nothing if the process has ended. */

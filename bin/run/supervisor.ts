@@ -286,7 +286,7 @@ export class Supervisor {
     way: 'pause' | 'resume',
     [before, during, after]: [before: SystemStatus, during: SystemStatus, after: SystemStatus],
   ): Promise<CommandOutcome> {
-    if (this.#status === after) return {};
+    if (this.#status === after) return way === 'pause' ? await this.#operator.stopAgain() : {};
     const change = this.#change = { reported: null };
     this.#setStatus(during);
     const [outcome, status]: [CommandOutcome, SystemStatus] = await this.#operator[way]()

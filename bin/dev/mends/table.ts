@@ -52,6 +52,19 @@ export const MENDS: readonly Mend[] = [
     edits: [['bin/client/asks.ts', "only !== undefined && id === '' && isSure &&", 'false &&']],
     bug: 'With `--via`, `pause`, `shutdown`',
     edits: [['bin/shared/line/options.ts', '{}, ALIVE_MS);', '{}, ALIVE_MS).unref();']],
+    bug: 'A paused program that somebody else continued',
+    edits: [
+      ['bin/run/operator.ts', 'if (!processes.areStopped()) await', 'if (false) await'],
+      ['bin/run/supervisor.ts', "way === 'pause' ? await this.#operator.stopAgain() : {}", '{}'],
+    ],
+  },
+  {
+    bug: 'A program under `strace` stood still',
+    hangs: true,
+    edits: [
+      ['bin/run/processes.ts', "state.startsWith('T') && !this", '/^t/i.test(state) && !this'],
+      ['bin/run/processes.ts', '(elapsed > TRACED_MS ? /^t/i : /^T/)', '/^t/i'],
+    ],
   },
   {
     bug: '`pkill -9 -f control-run` also killed',

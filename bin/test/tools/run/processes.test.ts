@@ -82,6 +82,18 @@ action = (os.POSIX_SPAWN_OPEN, 3, path, os.O_RDONLY, 0)
 child = os.posix_spawn('/bin/sh', ['sh', '-c', 'read line; exit 9'], os.environ, file_actions=[action])
 print(os.WEXITSTATUS(os.waitpid(child, 0)[1]))`;
 
+/** Starts a daemon that is not dumpable, as ssh-agent is, so that only root can read its environment. */
+const HIDDEN = `
+import ctypes, os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() > 0: os._exit(0)
+    ctypes.CDLL(None).prctl(4, 0)
+    path = os.path.join(sys.argv[1], 'pid')
+    with open(path + '.new', 'w') as file: file.write(str(os.getpid()))
+    os.rename(path + '.new', path)
+time.sleep(98765)`;
+
 const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
 
 describe('control-run: a pause of all processes', suite, () => {
@@ -120,6 +132,23 @@ describe('control-run: a pause of all processes', suite, () => {
     await perform(run.port, 'pause');
     assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'SIGTERM']);
     assert.equal((await run.running.ended).stdout, 'trapped\n');
+  });
+
+  it('stops and ends a daemon that hides its environment, while the leader of its session is a zombie', {
+    skip: IN_PROC.skip || lacks('python3'),
+  }, async (t) => {
+    const folder = makeOpenFolder(t);
+    const { port, running } = await startRun(t, [], [PYTHON, '-c', HIDDEN, folder], {}, IN_PROC);
+    await until(() => existsSync(join(folder, 'pid')));
+    const pid = Number(tryRead(join(folder, 'pid')));
+    t.after(() => killAll([pid]));
+    assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
+    assert.equal(stateOf(pid), 'T');
+    assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
+    assert.equal(stateOf(pid), 'S');
+    assert.equal((await perform(port, 'shutdown'))[0], 200);
+    await running.ended;
+    assert.equal(stateOf(pid), '');
   });
 
   it('lets the child of vfork() reach exec(); if that takes more than 10 s, the pause fails, and can be retried', {
