@@ -50,8 +50,12 @@ export const MENDS: readonly Mend[] = [
   {
     bug: '`control-client answer --yes` without an id',
     edits: [['bin/client/asks.ts', "only !== undefined && id === '' && isSure &&", 'false &&']],
+  },
+  {
     bug: 'With `--via`, `pause`, `shutdown`',
     edits: [['bin/shared/line/options.ts', '{}, ALIVE_MS);', '{}, ALIVE_MS).unref();']],
+  },
+  {
     bug: 'A paused program that somebody else continued',
     edits: [
       ['bin/run/operator.ts', 'if (!processes.areStopped()) await', 'if (false) await'],
