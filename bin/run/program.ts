@@ -6,7 +6,7 @@ import { constants } from 'node:os';
 import { Channel } from './channel.ts';
 import { checkExecutable, GATE_FD, shellAtGate } from './gate.ts';
 import { STARTING } from './keeper.ts';
-import { labelOf, Processes, startOf } from './processes.ts';
+import { handles, labelOf, Processes, startOf } from './processes.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';
 import type { Cgroup } from './cgroup.ts';
@@ -17,7 +17,6 @@ const CHANNEL_FD = 3;
 const OBSTACLES: Record<string, string> = {
   ENOENT: 'not found', EACCES: 'permission denied', ENOTDIR: 'not a directory',
 };
-const CLEAN_SIGNALS = ['SIGHUP', 'SIGINT', 'SIGTERM', 'SIGPIPE']; // as in systemd: the end was intended
 
 /** What all runs of a program have in common. */
 export interface ProgramOptions {
@@ -58,11 +57,13 @@ export class Program {
   readonly ended: Promise<End>;
   readonly #child: ChildProcess;
   readonly #gate: Socket | undefined; // closes with exec()
+  readonly #clean: NodeJS.Signals[] = ['SIGHUP', 'SIGINT', 'SIGTERM', 'SIGPIPE']; // as in systemd: ends as intended
   #end: End | null = null;
 
   private constructor(child: ChildProcess, options: ProgramOptions, listener: ChannelListener) {
     const { name, mark, cgroup, keep } = options;
     this.#child = child;
+    child.on('error', () => {}); // a signal that must not be sent to another user
     this.pid = child.pid as number;
     this.name = `${name}[${this.pid}]`;
     const hasEnded = (): boolean => child.exitCode !== null || child.signalCode !== null;
@@ -72,7 +73,7 @@ export class Program {
     this.#gate = child.stdio[GATE_FD] as Socket | undefined;
     this.#gate?.on('error', () => {}).resume().unref(); // `close` follows
     this.ended = new Promise((resolve) => {
-      child.on('exit', (code, signal) => resolve(this.#end = endOf(code, signal)));
+      child.on('exit', (code, signal) => resolve(this.#end = endOf(code, signal, this.#clean)));
     });
   }
 
@@ -173,11 +174,18 @@ export class Program {
   send(name: NodeJS.Signals): void {
     if (!this.isHeld) this.#child.kill(name);
   }
+
+  /** Sends a signal to the main process if that handles it, and may end by it. Returns false if it was not sent. */
+  offer(name: NodeJS.Signals): boolean {
+    if (this.#end !== null || !handles(this.pid, name)) return false;
+    this.#clean.push(name);
+    return this.#child.kill(name);
+  }
 }
 
-/** Returns how a child ended, from the arguments of its `exit` event. */
-export function endOf(code: number | null, signal: NodeJS.Signals | null): End {
+/** Returns how a child ended, from the arguments of its `exit` event. An end by one of the `clean` is no failure. */
+export function endOf(code: number | null, signal: NodeJS.Signals | null, clean: readonly NodeJS.Signals[] = []): End {
   const exitCode = code ?? 128 + constants.signals[signal as NodeJS.Signals];
-  const isClean = CLEAN_SIGNALS.some((name) => exitCode === 128 + constants.signals[name as NodeJS.Signals]);
+  const isClean = clean.some((name) => exitCode === 128 + constants.signals[name]);
   return { exitCode, signal, text: signal ?? `exit code ${exitCode}`, isFailure: exitCode !== 0 && !isClean };
 }

@@ -12,6 +12,10 @@ export interface Mend {
 
 export const MENDS: readonly Mend[] = [
   {
+    bug: 'SIGQUIT, as from `docker stop`',
+    edits: [['bin/run/signals.ts', ".on('SIGQUIT', offer)", '']],
+  },
+  {
     bug: '`pkill -9 -f control-run` also killed',
     edits: [['bin/run/keeper.ts', '`keeper-${process.pid}`', '`control-run-keeper-${process.pid}`']],
   },
