@@ -12,6 +12,10 @@ export interface Mend {
 
 export const MENDS: readonly Mend[] = [
   {
+    bug: 'A `shutdown` ended a program that had closed',
+    edits: [['bin/run/operator.ts', 'return this.#program.end === null ? await this.saveLast() : {};', 'return {};']],
+  },
+  {
     bug: 'SIGQUIT, as from `docker stop`',
     edits: [['bin/run/signals.ts', ".on('SIGQUIT', offer)", '']],
   },
