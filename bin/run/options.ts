@@ -72,8 +72,7 @@ A program that reads and writes JSON lines on the socket in CONTROL_FD takes the
 its own: see bin/run/channel.md.
 Any of its processes can ask whoever controls it: see control-run ask --help.
 Standard input, output and the terminal belong to the program. SIGTERM and SIGHUP to control-run shut the program down,
-even if it cannot save; so does SIGINT unless standard input is a terminal. SIGUSR1 and SIGUSR2 are passed on, and
-SIGQUIT if the program handles it.
+even if it cannot save; so does SIGINT unless standard input is a terminal. SIGUSR1 and SIGUSR2 are passed on.
 
 ${describeOptions(OPTIONS)}
 

@@ -4,7 +4,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants } from 'node:os';
 import { Channel } from './channel.ts';
-import { checkExecutable, GATE_FD, shellAtGate } from './gate.ts';
+import { CHANNEL_FD, GATE_FD, stdioOf } from './descriptors.ts';
+import { checkExecutable, shellAtGate } from './gate.ts';
 import { STARTING } from './keeper.ts';
 import { handles, labelOf, Processes, startOf } from './processes.ts';
 import type { ChildProcess } from 'node:child_process';
@@ -13,7 +14,6 @@ import type { Cgroup } from './cgroup.ts';
 import type { ChannelListener } from './channel.ts';
 import type { Keep } from './processes.ts';
 
-const CHANNEL_FD = 3;
 const OBSTACLES: Record<string, string> = {
   ENOENT: 'not found', EACCES: 'permission denied', ENOTDIR: 'not a directory',
 };
@@ -56,7 +56,7 @@ export class Program {
   begunAt: number = performance.now();
   readonly ended: Promise<End>;
   readonly #child: ChildProcess;
-  readonly #gate: Socket | undefined; // closes with exec()
+  readonly #gate: Socket | null; // closes with exec()
   readonly #clean: NodeJS.Signals[] = ['SIGHUP', 'SIGINT', 'SIGTERM', 'SIGPIPE']; // as in systemd: ends as intended
   #end: End | null = null;
 
@@ -70,7 +70,7 @@ export class Program {
     const main = { pid: this.pid, startedAt: startOf(this.pid), hasEnded };
     this.processes = new Processes(main, mark, cgroup, keep);
     this.channel = new Channel(child.stdio[CHANNEL_FD] as Socket, listener);
-    this.#gate = child.stdio[GATE_FD] as Socket | undefined;
+    this.#gate = child.stdio[GATE_FD] as Socket | null;
     this.#gate?.on('error', () => {}).resume().unref(); // `close` follows
     this.ended = new Promise((resolve) => {
       child.on('exit', (code, signal) => resolve(this.#end = endOf(code, signal, this.#clean)));
@@ -96,11 +96,7 @@ export class Program {
     const given = { ...process.env, CONTROL_FD: String(CHANNEL_FD), CONTROL_RUN_SOCKET: askPath, [name]: value };
     const [[file, ...args], env] = isPaused ? shellAtGate(line, given) : [line, given];
     const start = (): ChildProcess => {
-      const child = spawn(file, args, {
-        stdio: ['inherit', 'inherit', 'inherit', 'pipe', ...(isPaused ? ['pipe'] as const : [])],
-        detached: !isOnTerminal,
-        env,
-      });
+      const child = spawn(file, args, { stdio: stdioOf(isPaused), detached: !isOnTerminal, env });
       if (child.pid !== undefined && !isPaused) onSpawn(`${options.name}[${child.pid}]`);
       return child;
     };
