@@ -2,12 +2,14 @@
 // control-run: puts any command under control, unchanged. bin/run/ starts it, stops its processes, passes commands to
 // it and ends it.
 
+import { isUtf8 } from 'node:buffer';
 import { closeSync, writeSync } from 'node:fs';
 import { isatty } from 'node:tty';
 import { askFromShell } from './run/ask.ts';
 import { Gpu } from './run/gpu.ts';
 import { endOrphans } from './run/keeper.ts';
 import { parseCommandLine } from './run/options.ts';
+import { tryRead } from './run/processes.ts';
 import { Supervisor } from './run/supervisor.ts';
 import { explainPort } from './shared/reach/access.ts';
 import { choosePlace } from './shared/reach/folder.ts';
@@ -23,6 +25,8 @@ async function main(): Promise<number> {
   if (first === 'ask') return await askFromShell(others, say).catch(failAsk);
   const parsed = parseCommandLine(process.argv.slice(2));
   if (parsed === null) return EXIT.DONE;
+  checkBytes();
+  if (process.send !== undefined) say('the IPC channel of the parent ends here: the program has no process.send()');
   const isOnTerminal = isatty(0) && process.platform !== 'win32';
   process.removeAllListeners('warning').on('warning', ({ message }) => say(message));
   if (process.pid === 1) say('process 1 must reap orphans, and control-run does not: start the container with --init');
@@ -40,6 +44,14 @@ async function main(): Promise<number> {
     say(message);
     return NO_WEB_API;
   }
+}
+
+/** @throws {UsageError} If the program would get other bytes: Node replaces those that are not UTF-8. */
+function checkBytes(): void {
+  const words = ['cmdline', 'environ'].flatMap((file) => tryRead(`/proc/self/${file}`).split('\0'));
+  const bytes = words.map((word) => Buffer.from(word, 'latin1')).find((one) => !isUtf8(one));
+  const [name] = String(bytes).split('='); // of a variable, whose value may be confidential
+  if (bytes !== undefined) throw new UsageError(`'${name}' in arguments or environment is not UTF-8: Node alters it`);
 }
 
 /** No failure may pass for a no, which is exit code 1. */

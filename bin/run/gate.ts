@@ -4,8 +4,8 @@
 
 import { accessSync, constants, statSync } from 'node:fs';
 import { delimiter } from 'node:path';
+import { GATE_FD } from './descriptors.ts';
 
-export const GATE_FD = 4;
 const DEFAULT_PATH = '/usr/bin:/bin';
 
 /**

@@ -301,6 +301,9 @@ export class Operator {
     const program = this.#program;
     if (program.isHeld) return {}; // not started yet
     const way = this.saveWay;
+    if (way === null && program.channel.wasOpen && !this.#situation.isSignalled()) {
+      throw new Error(`no way to save: ${program.name} has closed CONTROL_FD; SIGTERM to control-run ends it anyway`);
+    }
     const saved = way === 'command' ? await this.save() : {};
     const parts = this.#parts.filter((part) => this.#inEffect.has(part) && !(part === this.#asking && way === 'ask'));
     // A stopped program runs again before SIGTERM only if it has something to do.
@@ -324,8 +327,8 @@ export class Operator {
       return { value };
     } catch (error) {
       if (channel.isOpen) throw error;
-      await this.#waitForEnd(); // it closed the socket before it ended
-      return {};
+      await this.#waitForEnd(); // it may have closed the socket because it ends
+      return this.#program.end === null ? await this.saveLast() : {};
     }
   }
 

@@ -421,7 +421,8 @@ function hasVariable(pid: number, variable: string): boolean {
   return HAS_PROC && tryRead(`/proc/${pid}/environ`).split('\0').includes(variable);
 }
 
-function handles(pid: number, name: NodeJS.Signals): boolean {
+/** Whether a process has a handler for a signal. False without /proc. */
+export function handles(pid: number, name: NodeJS.Signals): boolean {
   const caught = /^SigCgt:\s+([0-9a-f]+)/m.exec(tryRead(`/proc/${pid}/status`))?.[1] ?? '0';
   return ((BigInt(`0x${caught}`) >> BigInt(constants.signals[name] - 1)) & 1n) === 1n;
 }

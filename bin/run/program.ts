@@ -4,20 +4,19 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants } from 'node:os';
 import { Channel } from './channel.ts';
-import { checkExecutable, GATE_FD, shellAtGate } from './gate.ts';
+import { CHANNEL_FD, GATE_FD, stdioOf } from './descriptors.ts';
+import { checkExecutable, shellAtGate } from './gate.ts';
 import { STARTING } from './keeper.ts';
-import { labelOf, Processes, startOf } from './processes.ts';
+import { handles, labelOf, Processes, startOf } from './processes.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Socket } from 'node:net';
 import type { Cgroup } from './cgroup.ts';
 import type { ChannelListener } from './channel.ts';
 import type { Keep } from './processes.ts';
 
-const CHANNEL_FD = 3;
 const OBSTACLES: Record<string, string> = {
   ENOENT: 'not found', EACCES: 'permission denied', ENOTDIR: 'not a directory',
 };
-const CLEAN_SIGNALS = ['SIGHUP', 'SIGINT', 'SIGTERM', 'SIGPIPE']; // as in systemd: the end was intended
 
 /** What all runs of a program have in common. */
 export interface ProgramOptions {
@@ -57,22 +56,24 @@ export class Program {
   begunAt: number = performance.now();
   readonly ended: Promise<End>;
   readonly #child: ChildProcess;
-  readonly #gate: Socket | undefined; // closes with exec()
+  readonly #gate: Socket | null; // closes with exec()
+  readonly #clean: NodeJS.Signals[] = ['SIGHUP', 'SIGINT', 'SIGTERM', 'SIGPIPE']; // as in systemd: ends as intended
   #end: End | null = null;
 
   private constructor(child: ChildProcess, options: ProgramOptions, listener: ChannelListener) {
     const { name, mark, cgroup, keep } = options;
     this.#child = child;
+    child.on('error', () => {}); // a signal that must not be sent to another user
     this.pid = child.pid as number;
     this.name = `${name}[${this.pid}]`;
     const hasEnded = (): boolean => child.exitCode !== null || child.signalCode !== null;
     const main = { pid: this.pid, startedAt: startOf(this.pid), hasEnded };
     this.processes = new Processes(main, mark, cgroup, keep);
     this.channel = new Channel(child.stdio[CHANNEL_FD] as Socket, listener);
-    this.#gate = child.stdio[GATE_FD] as Socket | undefined;
+    this.#gate = child.stdio[GATE_FD] as Socket | null;
     this.#gate?.on('error', () => {}).resume().unref(); // `close` follows
     this.ended = new Promise((resolve) => {
-      child.on('exit', (code, signal) => resolve(this.#end = endOf(code, signal)));
+      child.on('exit', (code, signal) => resolve(this.#end = endOf(code, signal, this.#clean)));
     });
   }
 
@@ -95,11 +96,7 @@ export class Program {
     const given = { ...process.env, CONTROL_FD: String(CHANNEL_FD), CONTROL_RUN_SOCKET: askPath, [name]: value };
     const [[file, ...args], env] = isPaused ? shellAtGate(line, given) : [line, given];
     const start = (): ChildProcess => {
-      const child = spawn(file, args, {
-        stdio: ['inherit', 'inherit', 'inherit', 'pipe', ...(isPaused ? ['pipe'] as const : [])],
-        detached: !isOnTerminal,
-        env,
-      });
+      const child = spawn(file, args, { stdio: stdioOf(isPaused), detached: !isOnTerminal, env });
       if (child.pid !== undefined && !isPaused) onSpawn(`${options.name}[${child.pid}]`);
       return child;
     };
@@ -173,11 +170,18 @@ export class Program {
   send(name: NodeJS.Signals): void {
     if (!this.isHeld) this.#child.kill(name);
   }
+
+  /** Sends a signal to the main process if that handles it, and may end by it. Returns false if it was not sent. */
+  offer(name: NodeJS.Signals): boolean {
+    if (this.#end !== null || !handles(this.pid, name)) return false;
+    this.#clean.push(name);
+    return this.#child.kill(name);
+  }
 }
 
-/** Returns how a child ended, from the arguments of its `exit` event. */
-export function endOf(code: number | null, signal: NodeJS.Signals | null): End {
+/** Returns how a child ended, from the arguments of its `exit` event. An end by one of the `clean` is no failure. */
+export function endOf(code: number | null, signal: NodeJS.Signals | null, clean: readonly NodeJS.Signals[] = []): End {
   const exitCode = code ?? 128 + constants.signals[signal as NodeJS.Signals];
-  const isClean = CLEAN_SIGNALS.some((name) => exitCode === 128 + constants.signals[name as NodeJS.Signals]);
+  const isClean = clean.some((name) => exitCode === 128 + constants.signals[name]);
   return { exitCode, signal, text: signal ?? `exit code ${exitCode}`, isFailure: exitCode !== 0 && !isClean };
 }

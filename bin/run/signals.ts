@@ -7,6 +7,9 @@ import type { Program } from './program.ts';
 const MAX_SUSPEND_MS = 2000; // for a program to restore the terminal
 const POLL_MS = 10;
 
+// Not SIGPROF, which Node's profiler uses, and none that reports a fault of control-run itself, such as SIGSEGV.
+const OFFERED = ['SIGABRT', 'SIGALRM', 'SIGVTALRM', 'SIGIO', 'SIGXCPU', 'SIGSTKFLT'] as const;
+
 /** Carries out what a signal requests. */
 export interface SignalListener {
   /** Returns the latest run of the program. */
@@ -23,7 +26,9 @@ export function handleSignals(isOnTerminal: boolean, listener: SignalListener): 
   const signals = new Signals(listener);
   const end = (name: NodeJS.Signals): void => listener.end(name);
   const pass = (name: NodeJS.Signals): void => listener.program().send(name);
-  for (const name of ['SIGTERM', 'SIGHUP'] as const) process.on(name, end);
+  const offer = (name: NodeJS.Signals): void => void (listener.program().offer(name) || end(name));
+  for (const name of ['SIGTERM', 'SIGHUP', 'SIGPWR'] as const) process.on(name, end);
+  for (const name of OFFERED) process.on(name, offer);
   for (const name of ['SIGUSR1', 'SIGUSR2'] as const) process.on(name, pass);
   process.on('SIGCONT', () => signals.onContinue());
   if (isOnTerminal) {
@@ -32,7 +37,7 @@ export function handleSignals(isOnTerminal: boolean, listener: SignalListener): 
     }
     process.on('SIGTSTP', () => signals.followProgram());
   } else {
-    process.on('SIGINT', end).on('SIGWINCH', pass).on('SIGTSTP', () => signals.suspend());
+    process.on('SIGINT', end).on('SIGQUIT', offer).on('SIGWINCH', pass).on('SIGTSTP', () => signals.suspend());
   }
 }
 

@@ -80,6 +80,7 @@ export class Story {
   #hasServer = false; // it has started, and not ended
   #hasProgram = false; // the same for a program under control-run
   #startTime = 0;
+  #started: Line | null = null; // by control-run; if that has failed, the line is replaced
   #shown = '';
   #held: Body | null = null; // a status that may be part of a save, or of an end that control-run logs
   #mayRepeat = false; // after the death of a thread
@@ -174,7 +175,7 @@ export class Story {
     if (!this.#hasServer) [this.status, this.#held, this.#shown, this.#startTime] = [null, null, 'active', time];
     if (isProgram) {
       const text = `started: ${excerptOf(words.map(excerptOfJson).join(' '), MAX_VALUE_LENGTH)}`;
-      lines.push(this.#line(time, text, entry));
+      lines.push(this.#started = this.#line(time, text, entry));
       this.#hasProgram = true;
     } else {
       if (!this.#hasProgram) lines.push(this.#line(time, 'started', entry));
@@ -187,7 +188,9 @@ export class Story {
     const how = textOf(entry, 'ended');
     const isOfServer = how === '' || !Number.isInteger(entry['exitCode']); // without one, control-run itself is gone
     const lines = isOfServer ? this.#abandon(time) : [];
-    if (how !== '' || !this.#hasProgram) lines.push(this.#line(time, how || 'ended', entry));
+    const isRefused = this.#isFolded && this.#started !== null && /^cannot (start|serve) /i.test(how);
+    if (isRefused) Object.assign(this.#started as Line, { text: how, entry });
+    else if (how !== '' || !this.#hasProgram) lines.push(this.#line(time, how || 'ended', entry));
     if (isOfServer) this.#hasServer = false;
     if (how !== '') this.#hasProgram = false;
     return lines;

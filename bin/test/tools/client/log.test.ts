@@ -147,6 +147,16 @@ const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
     entry('02:01', 'start', { commandLine: ['python3', 'train.py'] }),
     entry('03:00', 'end'), entry('03:00', 'end', { ended: 'exit code 1', exitCode: 1 }),
   ], ['started: python3 train.py -n 3', 'SIGSEGV', 'started: python3 train.py', 'exit code 1']],
+  ['a program under control-run that was never started', [
+    entry('01:00', 'start', { commandLine: ['a'] }),
+    entry('01:00', 'end', { ended: 'Cannot serve at localhost:8391: in use', exitCode: 125 }),
+    entry('02:00', 'start', { commandLine: ['pyhton3'] }), START, ACTIVE_AT_START, entry('02:00', 'end'),
+    entry('02:00', 'end', { ended: "cannot start 'pyhton3': not found", exitCode: 127 }),
+    entry('03:00', 'start', { commandLine: ['a'] }), START,
+    entry('04:00', 'end', { ended: 'exit code 127', exitCode: 127 }),
+  ], [
+    'Cannot serve at localhost:8391: in use', "cannot start 'pyhton3': not found", 'started: a', 'exit code 127',
+  ]],
   ['a program whose control-run was killed, and that was started again', [
     entry('01:00', 'start', { commandLine: ['a'] }), START, entry('01:30', 'command', { id: 'x', command: 'pause' }),
     entry('02:00', 'end', { ended: 'control-run is gone' }), entry('02:01', 'start', { commandLine: ['a'] }),

@@ -270,6 +270,7 @@ describe('control-run: processes of another user', {
       const outcome = [500, `pause failed: ${what} belongs to another user and cannot be stopped`];
       assert.deepEqual(await perform(run.port, 'pause'), outcome);
       assert.deepEqual(await perform(run.port, 'shutdown'), [500, `shutdown failed: ${what} cannot be ended`]);
+      run.running.child.kill('SIGUSR1'); // cannot be passed on either
       assert.equal(await run.client.getStatus(), ACTIVE);
       run.running.child.kill('SIGTERM');
       assert.equal(await exitCodeOf(run.running), 1);

@@ -10,8 +10,9 @@ import { assertHarmless, getInfo, makeFolder, perform, until } from '../../helpe
 import { lacks } from '../../needs.ts';
 import {
   exitCodeOf, handler, processesOf, PYTHON, readLines, readTask, shell, showsRun, startRun, stateOf,
-  WAIT_FOR_END,
+  WAIT, WAIT_FOR_END,
 } from './helpers.ts';
+import { startTalk } from './talk.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 
@@ -120,6 +121,45 @@ describe('control-run: shutdown', suite, () => {
     }
     running.child.kill('SIGTERM');
     assert.equal(await exitCodeOf(running), 128 + 15);
+  });
+
+  const closed = (pid: number): string => {
+    return `no way to save: sh[${pid}] has closed CONTROL_FD; SIGTERM to control-run ends it anyway`;
+  };
+
+  it('does not end a program that has closed CONTROL_FD, unless there is another way to save', async (t) => {
+    const script = `echo '{"status":"active"}' >&3; read -r line; exec 3>&-; ${WAIT}`;
+    const run = await startTalk(t, [], script);
+    const other = await startTalk(t, ['--save-command', 'echo 12.pt'], script);
+    for (const one of [run, other]) {
+      await showsRun(one, { canSave: true });
+      one.say('close\n');
+    }
+    await showsRun(run, { canSave: undefined });
+    assert.deepEqual(await perform(run.port, 'shutdown'), [500, `shutdown failed: ${closed(run.pid)}`]);
+    assert.deepEqual([await run.client.getStatus(), stateOf(run.pid)], [ACTIVE, 'S']);
+    await perform(run.port, 'pause');
+    assert.deepEqual(await perform(run.port, 'shutdown'), [500, `shutdown failed: ${closed(run.pid)}`]);
+    assert.deepEqual([await run.client.getStatus(), stateOf(run.pid)], [PAUSED, 'T']);
+    run.running.child.kill('SIGTERM');
+    assert.equal(await exitCodeOf(run.running), 128 + 15);
+    assert.deepEqual(await perform(other.port, 'shutdown'), [200, '12.pt; SIGTERM']);
+  });
+
+  it('does not end a program that closes CONTROL_FD instead of an outcome, unless it saves in another way', async (t) => {
+    const script = `trap 'echo saved' USR1; echo '{"status":"active"}' >&3; read -r line <&3; exec 3>&-; ${WAIT}`;
+    for (const options of [[], ['--save-command', 'echo 12.pt'], ['--save-signal', 'USR1']]) {
+      const run = await startTalk(t, options, script);
+      await showsRun(run, { canSave: true });
+      const outcome = await perform(run.port, 'shutdown');
+      if (options.length > 0) {
+        const value = options.includes('USR1') ? `SIGUSR1 sent to process ${run.pid}` : '12.pt';
+        assert.deepEqual(outcome, [200, `${value}; SIGTERM`]);
+        continue;
+      }
+      assert.deepEqual(outcome, [500, `shutdown failed: ${closed(run.pid)}`]);
+      assert.deepEqual([await run.client.getStatus(), stateOf(run.pid)], [ACTIVE, 'S']);
+    }
   });
 
   it('ends the program only after a successful save, however often it is sent', async (t) => {

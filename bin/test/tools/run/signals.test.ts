@@ -1,12 +1,13 @@
 // Signals to control-run itself, without a terminal.
 
 import assert from 'node:assert/strict';
+import { constants } from 'node:os';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
 import { perform, start, until } from '../../helpers.ts';
 import { lacks, NAMESPACE } from '../../needs.ts';
-import { BANNER, handler, listTree, readTask, shell, startRun, stateOf } from './helpers.ts';
+import { BANNER, exitCodeOf, handler, listTree, readTask, shell, startRun, stateOf } from './helpers.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 const HARM_MS = 50; // in which a wrong signal would arrive
@@ -27,6 +28,50 @@ describe('control-run: signals', { concurrency: 3, timeout: 300_000, skip: lacks
     assert.equal(running.output().match(/got/g)?.length, 3);
     await perform(port, 'resume');
     await until(() => running.output().match(/got/g)?.length === 4);
+  });
+
+  it('passes on what a program handles, to a paused one when it is resumed', async (t) => {
+    const names = ['QUIT', 'ABRT', 'ALRM', 'VTALRM', 'IO', 'XCPU', 'STKFLT'] as const;
+    const traps = names.map((name) => `trap 'echo "got ${name}"' ${constants.signals[`SIG${name}`]}`);
+    const { running, port } = await startRun(t, [], handler(...traps));
+    await running.shows(/ready/);
+    for (const name of names) {
+      running.child.kill(`SIG${name}` as NodeJS.Signals);
+      await running.shows(new RegExp(`got ${name}\n`));
+    }
+    await perform(port, 'pause');
+    running.child.kill('SIGQUIT');
+    await sleep(HARM_MS);
+    assert.equal(running.output().match(/got/g)?.length, names.length);
+    await perform(port, 'resume');
+    await until(() => running.output().match(/got QUIT/g)?.length === 2);
+  });
+
+  it('waits for a program that ends by such a signal, and does not restart it', async (t) => {
+    const last = 'sleep 0.2; echo "the last words"; ulimit -c 0; trap - QUIT; kill -QUIT $$';
+    for (const [end, code] of [[last, 131], ['exit 131', 131], ['exit 0', 0]] as const) {
+      const program = shell(`trap '${end}' QUIT; echo ready; while :; do sleep 0.1; done`);
+      const { running } = await startRun(t, ['--restart', 'on-failure'], program);
+      await running.shows(/ready/);
+      running.child.kill('SIGQUIT');
+      assert.equal(await exitCodeOf(running), code);
+      assert.equal(running.output().includes('the last words'), end === last);
+    }
+  });
+
+  it('saves and ends the program at a signal that would end it at once, as at SIGTERM', async (t) => {
+    const save = ['--save-command', 'echo saved >&2'];
+    for (const name of ['QUIT', 'ABRT', 'ALRM', 'IO', 'PWR']) {
+      const { running, port } = await startRun(t, save, ['sleep', '98765']);
+      if (name === 'QUIT') await perform(port, 'pause');
+      running.child.kill(`SIG${name}` as NodeJS.Signals);
+      assert.equal(await exitCodeOf(running), 128 + 15, name);
+      assert.match(running.output(), /^saved$/m, name);
+    }
+    const { running } = await startRun(t, ['--restart', 'on-failure'], shell('exit 3'));
+    await running.shows(/restart 1 in 1 s/);
+    running.child.kill('SIGQUIT');
+    assert.equal(await exitCodeOf(running), 3);
   });
 
   it('stops with the program at SIGTSTP, and continues it at SIGCONT unless it was paused before', async (t) => {

@@ -181,6 +181,15 @@ describe('control-run: on a terminal', options, () => {
     await shell.shows(/<143> $/);
   });
 
+  it('Ctrl-\\ reaches a program that handles it once', async (t) => {
+    const shell = await startShell(t);
+    const script = `n=0; trap "n=\\$((n + 1)); echo quits \\$n" QUIT; echo ready; while :; do sleep 0.1; done`;
+    await shell.control(`$RUN sh -c '${script}'`);
+    await shell.shows(/^ready\n/m);
+    for (const count of [1, 2]) await shell.type(CTRL_BACKSLASH, new RegExp(`quits ${count}\n`));
+    await shell.type(CTRL_C, /<130> $/);
+  });
+
   for (const state of ['active', 'suspended while paused'] as const) {
     it(`nothing is left when the terminal is closed while ${state}`, async (t) => {
       const shell = await startShell(t);
