@@ -573,7 +573,7 @@ function createLog(
   link: { report: Report; questions(isForLog: boolean): Question[]; commandInfo(record: JournalRecord): CommandInfo },
 ) {
   const fs = process.getBuiltinModule('node:fs');
-  const { dirname } = process.getBuiltinModule('node:path');
+  const folder = process.getBuiltinModule('node:path').dirname(path);
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
   const flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK; // a link fails, and a FIFO does not block
   const maxSize = 2 ** 22; // bytes
@@ -640,7 +640,11 @@ function createLog(
     append(bytes: Buffer): number {
       let written = 0;
       try {
-        if (bytes.length === 0 && user !== undefined) checkTrusted(dirname(path), false);
+        if (bytes.length === 0 && user !== undefined) {
+          checkTrusted(folder);
+          const isSticky = (fs.statSync(folder).mode & 0o022) > 0; // that does not protect a missing file
+          if (isSticky) throw new Error(`others can write to '${folder}': put the log into a folder of your own`);
+        }
         const file = fs.openSync(path, flags, 0o600);
         try {
           const stats = fs.fstatSync(file);
@@ -1136,9 +1140,9 @@ function serve(data: ThreadData, link: Link) {
 
 /**
  * Throws if another user could replace a socket or its folder: everything on the path, links included, must
- * belong to this user or root, and nobody else may write to a folder, unless it has the sticky bit and may have it.
+ * belong to this user or root, and nobody else may write to a folder, unless it has the sticky bit.
  */
-export function checkTrusted(path: string, mayBeSticky: boolean = true): void {
+export function checkTrusted(path: string): void {
   const { lstatSync, readlinkSync, statSync } = process.getBuiltinModule('node:fs');
   const { resolve } = process.getBuiltinModule('node:path');
   statSync(path); // throws if it is missing, or if its links form a loop
@@ -1148,10 +1152,8 @@ export function checkTrusted(path: string, mayBeSticky: boolean = true): void {
     const part = resolve(real, names.shift() as string);
     const stats = lstatSync(part);
     const isOwn = stats.uid === 0 || stats.uid === process.geteuid?.();
-    const mask = mayBeSticky || names.length > 0 ? 0o1022 : 0o022;
-    const isOpen = stats.isDirectory() && [0o002, 0o020, 0o022].includes(stats.mode & mask);
-    const remedy = (stats.mode & 0o1000) > 0 ? 'put it into a folder of your own' : `chmod go-w '${part}'`;
-    const fault = isOwn ? isOpen && `others can write to it; ${remedy}` : `it belongs to user ${stats.uid}`;
+    const isOpen = stats.isDirectory() && [0o002, 0o020, 0o022].includes(stats.mode & 0o1022);
+    const fault = isOwn ? isOpen && `others can write to it; chmod go-w '${part}'` : `it belongs to user ${stats.uid}`;
     if (fault) throw Object.assign(new Error(`'${part}' is not trusted, because ${fault}`), { code: 'EACCES' });
     const target = stats.isSymbolicLink() ? readlinkSync(part) : null;
     real = target === null ? part : target.startsWith('/') ? '/' : real;

@@ -69,6 +69,8 @@ export const MENDS: readonly Mend[] = [
       ['bin/run/processes.ts', "state.startsWith('T') && !this", '/^t/i.test(state) && !this'],
       ['bin/run/processes.ts', '(elapsed > TRACED_MS ? /^t/i : /^T/)', '/^t/i'],
     ],
+  },
+  {
     bug: 'A `shutdown` ended a program that had closed',
     edits: [['bin/run/operator.ts', 'return this.#program.end === null ? await this.saveLast() : {};', 'return {};']],
   },

@@ -60,7 +60,7 @@ export class LogFile {
     let path = this.#given;
     try {
       path ??= prepareDefault(this.#name);
-      if (process.geteuid !== undefined) checkTrusted(dirname(path), false); // as the server will
+      if (process.geteuid !== undefined) checkTrusted(dirname(path)); // as the server will
       appendTo(path);
       return this.#path = path;
     } catch (error) {
