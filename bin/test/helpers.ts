@@ -161,12 +161,15 @@ export async function startServer<Name extends string = never>(
   return { server, address, port, where: socketPath ?? port, client };
 }
 
+/** Otherwise, fetch() may use a connection that the server closes just now, because it was idle for 15 s. */
+const ONCE = { Connection: 'close' };
+
 /**
  * Sends a command and waits until it is done. Returns its value or error, or its state if it still waits. The end of a
  * program under control-run becomes a text: `saved 12; exit code 7`.
  */
 export async function perform(port: number, command: ControlCommand): Promise<[statusCode: number, outcome: unknown]> {
-  const init = { method: 'POST', headers: { Prefer: 'wait=30' } };
+  const init = { method: 'POST', headers: { Prefer: 'wait=30', ...ONCE } };
   const response = await fetch(`http://127.0.0.1:${port}/api/${command}`, init);
   const { state, value, error } = await response.json() as Record<string, unknown>;
   assert.equal(state, { 200: 'done', 202: state ?? '', 500: undefined }[response.status]);
@@ -191,7 +194,7 @@ interface Cause {
 }
 
 export async function getInfo(port: number): Promise<Info> {
-  const response = await fetch(`http://127.0.0.1:${port}/api/info`);
+  const response = await fetch(`http://127.0.0.1:${port}/api/info`, { headers: ONCE });
   assert.equal(response.status, 200);
   return await response.json() as Info;
 }
