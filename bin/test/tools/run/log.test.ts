@@ -130,7 +130,7 @@ describe('control-run: the log', suite, () => {
     const mark = join(folder, 'started');
     const rows: readonly [what: string, make: (path: string) => unknown, reason: RegExp][] = [
       ...UNUSABLE,
-      ['a missing folder', () => {}, /: ENOENT: no such file or directory, open '.*'$/],
+      ['a missing folder', () => {}, /: ENOENT: no such file or directory, stat '.*'$/],
       ['an empty name', () => {}, /: EISDIR: illegal operation on a directory, open '.*'$/],
     ];
     await Promise.all(rows.map(async ([what, make, reason], index) => {
