@@ -355,7 +355,6 @@ const CELL = {
 
 // The server thread runs THREAD_FUNCTIONS, which are sent to it as source text. It cannot load this file: in a bundle,
 // that contains the host, which would run a second time. Hence three rules for these functions:
-//
 // - They are declarations, and use only each other (bundlers rename a function and its uses alike), their arguments
 //   and globals. They contain no coverage counters: hence the `istanbul` comment.
 // - Methods of object literals take the place of named functions and classes, which bundlers wrap in helpers.
@@ -636,7 +635,7 @@ function createLog(
       asked.forEach(questions.setLogged);
     },
 
-    /** Returns how many bytes are written; without any, only checks the file, which its user may rename or truncate. */
+    /** Returns how many bytes are written. Without any, checks the file. Its user may rename or truncate it. */
     append(bytes: Buffer): number {
       let written = 0;
       try {
@@ -674,9 +673,9 @@ function createLog(
 }
 
 /**
- * Calls back under a lock for a file with an inode: of two processes that are about to rename or remove it, the second
- * one would do so with what replaces it. Does nothing if another one has, or has left, the lock: an empty folder, and
- * removed as such, because others may put anything in its place.
+ * Calls back under a lock for a file with an inode: otherwise, the second of two processes would rename or remove the
+ * successor of the file. Does nothing if another process holds the lock, or has left it behind. The lock is an empty
+ * folder, and is removed as one, because others may put anything in its place.
  */
 function underLock(path: string, ino: number, user: number | undefined, act: () => void): void {
   const { lstatSync, mkdirSync, rmdirSync } = process.getBuiltinModule('node:fs');
@@ -1173,8 +1172,7 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, lo
   // The folder of a session goes at logout, and only root can make it again: the tools also look in the other one.
   const otherPath = socketPath.replace(/^\/run\/user\/(\d+)\/control\/(?=[^/]+$)/, '/tmp/control-$1/');
   let [path, privateFolder] = [socketPath, '']; // where the socket is, and where it is made
-  let [unix, own]: [Server | null, Stats | null] = [null, null]; // its listener, and its file
-  let isListening = false;
+  let [unix, own, isListening]: [Server | null, Stats | null, boolean] = [null, null, false]; // listener, file, start
   const listening = {
     fail({ message, code }: Failure): void {
       report({ type: 'failed', message, code });
@@ -1230,7 +1228,7 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, lo
         return error.code === 'EEXIST' ? listening.makeWay() : listening.failSocket(error);
       }
       own = fs.lstatSync(path);
-      fs.rmSync(privateFolder, { recursive: true });
+      listening.removeFolder();
       listening.succeed();
     },
 
@@ -1260,14 +1258,19 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, lo
     },
     removeSocket(): void {
       unix?.close();
-      fs.rmSync(privateFolder, { recursive: true, force: true });
-      if (own !== null && listening.isSame(path, own)) fs.rmSync(path);
+      listening.removeFolder();
+      if (own !== null && listening.isSame(path, own)) fs.rmSync(path, { force: true }); // a client may be faster
       own = null;
     },
-
-    attempt(act: () => void): void {
-      try { act(); } catch (error: any) { listening.failSocket(error); }
+    removeFolder(): void {
+      const place = privateFolder;
+      privateFolder = ''; // from now on, its name is anybody's
+      if (place === '' || !fs.existsSync(place)) return;
+      fs.rmSync(`${place}/s`, { force: true });
+      fs.rmdirSync(place);
     },
+
+    attempt(act: () => void): void { try { act(); } catch (error: any) { listening.failSocket(error); } },
     /** Ends a first start; later, the socket is made a second later, perhaps in the other folder. */
     failSocket({ message, code }: Failure): void {
       if (!isListening && data.death === '') return listening.fail({ message, code });
@@ -1278,7 +1281,7 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, lo
       listening.succeed(); // at the port
     },
 
-    /** Compares the time, too, because inodes are reused. */
+    /** Compares the time, too, because inodes are reused. A path may be out of reach. */
     isSame(name: string, { ino, mtimeMs }: Partial<Stats> = {}): boolean {
       const present = fs.existsSync(name) ? fs.lstatSync(name, { throwIfNoEntry: false }) : undefined;
       return present !== undefined && present.ino === ino && present.mtimeMs === mtimeMs;
@@ -1575,9 +1578,7 @@ export class WebApiServer<Name extends string = never> {
   }
 
   /** Returns whether one of these commands waits to be delivered: by default, any but own commands. Never waits. */
-  hasWaiting(commands: readonly ControlCommand[] = COMMANDS): boolean {
-    return this.#find(commands) !== undefined;
-  }
+  hasWaiting(commands: readonly ControlCommand[] = COMMANDS): boolean { return this.#find(commands) !== undefined; }
 
   /**
    * Takes the next command from the queue. Never waits, except until the response to a `shutdown` is written: usually
@@ -1991,7 +1992,7 @@ export class WebApiServer<Name extends string = never> {
         Atomics.add(this.#memory, CELL.SEQUENCE, 1);
         this.#onCommand();
         for (const settle of this.#asked) settle();
-        if (/is not defined$|find variable/.test(failure.message)) failure.message += '; transpiled for an old target?';
+        if (/is not defined$|find variable/.test(failure.message)) failure.message += '; compiled for an old target?';
         if (this.#state === 'closed') resolve();
         else if (this.#state === 'starting') reject(failure);
         else this.#restartLater(failure);
@@ -2289,11 +2290,6 @@ function placeOf({ host, port, socketPath = '' }: Pick<ThreadData, 'host' | 'por
 }
 
 // ───── launch: a host loop ───────────────────────────────────────────────────────────────────────────────────────
-//
-//             pause                        resume
-//  active ───────────▶ pausing ──▶ paused ───────────▶ resuming ──▶ active
-//  save-state: pauses, saves and resumes if active; just saves if paused
-//  shutdown from any status: shutting down ──▶ the last save ──▶ the end; paused, if the save fails
 
 /** An own command: `run()` is called between two steps, also while paused, and can end early as a step can. */
 export interface SystemCommand<Types> extends CommandDeclaration<ParametersOf<Types>> {
@@ -2492,7 +2488,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
       server.withdraw(); // what the step or the command has left open
       const before = now;
       now = clock.now();
-      if (now < turnEndsAt && now > before) continue; // a clock that stands still is that of a test
+      if (now < turnEndsAt && now > before) continue; // the fake clock of a test stands still
       await nextTurn(); // the rest of this turn, which may be past the check for signals
       await nextTurn(); // a complete turn
       turnEndsAt = clock.now() + 10;

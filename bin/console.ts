@@ -13,8 +13,6 @@ import { selectClient } from './shared/reach/names.ts';
 import { describeOptions, EXIT, parseOptions, run } from './shared/line/options.ts';
 import { TARGET_HELP } from './shared/reach/targets.ts';
 import { printable } from './shared/words/text.ts';
-import type { Lines } from './console/lines.ts';
-import type { PrintableClient } from './shared/reach/replies.ts';
 
 const OPTIONS = {
   ...ADDRESS_OPTIONS,
@@ -47,16 +45,13 @@ async function main(): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP, 1);
   if (parsed === null) return EXIT.DONE;
   const client = await selectClient(parsed.positionals[0], parsed.values);
-  const lines = openLines(client, parsed.values['no-history'] !== true);
+  const isTerminal = process.stdin.isTTY && process.stdout.isTTY;
+  const history = new History(parsed.values['no-history'] !== true);
+  const lines = isTerminal ? new TerminalLines((line) => complete(client, line), history) : new PipedLines();
   if (lines.isTerminal) console.log(`${printable(client.baseUrl)}: type help for a list of commands`);
   const allSucceeded = await new Session(client, lines).run();
   lines.close();
   return allSucceeded || lines.isTerminal ? EXIT.DONE : EXIT.REFUSED;
-}
-
-function openLines(client: PrintableClient, keepsHistory: boolean): Lines {
-  if (!process.stdin.isTTY || !process.stdout.isTTY) return new PipedLines();
-  return new TerminalLines((line) => complete(client, line), new History(keepsHistory));
 }
 
 void run('control-console', main);

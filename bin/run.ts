@@ -22,7 +22,9 @@ const NO_WEB_API = 125; // env, nohup, timeout and docker exit with it if they f
 async function main(): Promise<number> {
   if (await endOrphans(process.argv.slice(2))) return EXIT.DONE;
   const [first, ...others] = process.argv.slice(2);
-  if (first === 'ask') return await askFromShell(others, say).catch(failAsk);
+  if (first === 'ask') return await askFromShell(others, say).catch(({ message }: Error) => {
+    throw new UsageError(message); // no failure may pass for a no, which is exit code 1
+  });
   const parsed = parseCommandLine(process.argv.slice(2));
   if (parsed === null) return EXIT.DONE;
   checkBytes();
@@ -51,12 +53,7 @@ function checkBytes(): void {
   const words = ['cmdline', 'environ'].flatMap((file) => tryRead(`/proc/self/${file}`).split('\0'));
   const bytes = words.map((word) => Buffer.from(word, 'latin1')).find((one) => !isUtf8(one));
   const [name] = String(bytes).split('='); // of a variable, whose value may be confidential
-  if (bytes !== undefined) throw new UsageError(`'${name}' in arguments or environment is not UTF-8: Node alters it`);
-}
-
-/** No failure may pass for a no, which is exit code 1. */
-function failAsk({ message }: Error): never {
-  throw new UsageError(message);
+  if (bytes !== undefined) throw new UsageError(`'${name}' in arguments or environment is not UTF-8, so the program would get other bytes`);
 }
 
 /**

@@ -87,9 +87,7 @@ export async function log(
   await logs.update();
   logs.checkNames();
   logs.addRunning();
-  const start = since === -Infinity ? '' : ` since ${localTime(new Date(since))}`;
-  if (logs.count === 0) warn(`there is no log in '${stateFolder()}'`);
-  else if (logs.isEmpty) warn(`nothing is logged${start}`);
+  logs.warnIfEmpty(since);
   logs.print();
   while (isFollowed && !signal.aborted) {
     await sleep(POLL_MS, undefined, { signal }).catch(() => {});
@@ -188,13 +186,10 @@ class Logs {
     this.#options = options;
   }
 
-  /** How many logs there are. */
-  get count(): number {
-    return this.#readers.size;
-  }
-
-  get isEmpty(): boolean {
-    return this.#rows.length === 0;
+  warnIfEmpty(since: number): void {
+    const start = since === -Infinity ? '' : ` since ${localTime(new Date(since))}`;
+    if (this.#readers.size === 0) warn(`there is no log in '${stateFolder()}'`);
+    else if (this.#rows.length === 0) warn(`nothing is logged${start}`);
   }
 
   /** Reads what is new, also in new logs. */

@@ -58,7 +58,7 @@ export class PipedLines implements Lines {
   }
 }
 
-/** Not by readline: since Node 24, that ends a line at U+2028 and U+2029, too, behind which a reason has other words. */
+/** Not by readline: since Node 24, that also ends a line at U+2028 and U+2029, which may be part of a reason. */
 async function* linesOf(input: NodeJS.ReadableStream): AsyncGenerator<string> {
   const decoder = new StringDecoder();
   let rest = '';
@@ -67,7 +67,7 @@ async function* linesOf(input: NodeJS.ReadableStream): AsyncGenerator<string> {
     rest = lines.pop() as string;
     yield* lines;
   }
-  if (rest !== '') yield rest;
+  if (rest !== '') yield rest.replace(/\r$/, '');
 }
 
 /** Whether a line is a comment. */

@@ -1,6 +1,6 @@
 // A session of the console: runs commands, and shows the status in the prompt.
 
-import { DEFAULT_HOST, DEFAULT_PORT, SystemStatus } from '../../control.ts';
+import { SystemStatus } from '../../control.ts';
 import {
   acceptedIn, CONTROL_COMMANDS, describeAccepts, parseArguments, readArguments, splitWords,
 } from '../shared/words/accepts.ts';
@@ -15,6 +15,7 @@ import {
 } from '../shared/words/describe.ts';
 import { follow, GOALS } from '../shared/reach/follow.ts';
 import { withLimit } from '../shared/reach/limit.ts';
+import { DEFAULT_TARGET } from '../shared/reach/names.ts';
 import { observe } from '../shared/reach/observe.ts';
 import { UsageError } from '../shared/line/options.ts';
 import {
@@ -153,7 +154,7 @@ export class Session {
 
   async #shutdown(reason: string | undefined): Promise<boolean> {
     const { isTerminal } = this.#lines;
-    const question = `Shut ${isDefault(this.#client) ? 'the system' : this.#client.target} down? (y/[N]) `;
+    const question = `Shut ${this.#client.target === DEFAULT_TARGET ? 'the system' : this.#client.target} down? (y/[N]) `;
     const piped = isTerminal ? null : await this.#lines.ask(question); // reads the answer even if the request fails
     const reply = await this.#request('status');
     if (isAbsent(reply)) return print(`already ${SystemStatus.OFFLINE}`);
@@ -206,10 +207,6 @@ export class Session {
 /** Empty unless exactly one question is open. */
 function idOfOnly([question, other]: readonly Question[]): string {
   return question === undefined || other !== undefined ? '' : question.id;
-}
-
-function isDefault({ target }: PrintableClient): boolean {
-  return target === `${DEFAULT_HOST}:${DEFAULT_PORT}`;
 }
 
 function print(text: string): true {
@@ -367,7 +364,7 @@ class Prompt {
     const isSilent = this.#isSilent() && this.#status !== SystemStatus.OFFLINE.statusName;
     const seconds = Math.floor((performance.now() - this.#heardAt) / 1000);
     const status = isSilent ? `${NO_ANSWER} for ${seconds} s` : this.#status;
-    const where = isDefault(this.#client) ? '' : ` ${this.#client.target}`;
+    const where = this.#client.target === DEFAULT_TARGET ? '' : ` ${this.#client.target}`;
     return `control-console${where} (${paintStatus(status, isSilent ? NO_ANSWER : this.#status)}) > `;
   }
 }

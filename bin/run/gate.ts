@@ -16,6 +16,7 @@ export function shellAtGate(
   line: readonly string[],
   variables: NodeJS.ProcessEnv,
 ): [line: [string, ...string[]], env: NodeJS.ProcessEnv] {
+  if (Number.isNaN(GATE_FD)) throw new Error('it was paused, and the file descriptors from 3 to 9 are in use');
   const env = { ...variables };
   const aliases = Object.keys(env).filter((name) => !/^[A-Za-z_]\w*$/.test(name)).map((name, index) => {
     const alias = `CONTROL_RUN_${index}`;

@@ -10,8 +10,7 @@ import type { Program } from './program.ts';
 
 const URGENCY_MS = 50; // between two checks whether a command is urgent
 const LOOK_MS = 250; // between two looks at a stopped program
-const MAX_LOOK_MS = 750; // if it has so many processes that the looks would take more than this share of the time
-const LOOK_SHARE = 0.02;
+const LOOK_SHARE = 0.02; // of the time that looks may take, unless the next one would be later than after a second
 
 /**
  * A part of a pause. Both methods throw if they fail without effect. Otherwise they return a value for the client, or
@@ -175,12 +174,12 @@ export class Operator {
   async #watch(): Promise<void> {
     const { processes } = this.#program;
     this.#isWatching = true;
-    for (let restMs = LOOK_MS; ;) {
+    for (let [restMs, isLost] = [LOOK_MS, false]; !isLost;) {
       await sleep(restMs, null, { ref: false });
       if (!this.#inEffect.has(this.#stopping) || processes.stopped.length === 0) break; // resumed, or ended
       const start = performance.now();
-      if (!processes.areStopped()) await this.stopAgain().catch(() => {});
-      restMs = Math.min(Math.max(LOOK_MS, (performance.now() - start) / LOOK_SHARE), MAX_LOOK_MS);
+      if (!processes.areStopped()) await this.stopAgain().catch(() => (isLost = true)); // a resume follows
+      restMs = Math.min(Math.max(LOOK_MS, (performance.now() - start) / LOOK_SHARE), 3 * LOOK_MS);
     }
     this.#isWatching = false;
   }

@@ -129,15 +129,15 @@ export class Processes {
     const isMember = (one: Process): boolean => inside.has(one.pid) || this.#isMember(one, leader);
     const members = new Map(candidates.filter(isMember).map((one) => [one.pid, one]));
     for (const parent of members.keys()) { // includes the ones the loop adds
-      for (const one of candidates) if ([one.parent, one.session].includes(parent)) members.set(one.pid, one);
+      for (const one of candidates) if (one.parent === parent || one.session === parent) members.set(one.pid, one);
     }
-    if (!members.has(main.pid) && !main.hasEnded()) members.set(main.pid, unknownProcess(main.pid));
+    if (!members.has(main.pid) && !main.hasEnded()) members.set(main.pid, { ...UNKNOWN, pid: main.pid });
     return [...members.values()];
   }
 
   #isMember({ pid, group, session, startedAt }: Process, leader: number | null): boolean {
     if (pid === leader || group === leader || session === leader) return true;
-    return this.#known.get(pid) === startedAt || hasVariable(pid, this.#mark);
+    return this.#known.get(pid) === startedAt || (HAS_PROC && tryRead(`/proc/${pid}/environ`).split('\0').includes(this.#mark));
   }
 
   /**
@@ -157,10 +157,9 @@ export class Processes {
     if (!isAgain) this.continue();
     const foreign = running.find(isForeign);
     if (foreign !== undefined) throw new Error(`${labelOf(foreign)} belongs to another user and cannot be stopped`);
-    const names = running.slice(0, MAX_NAMES).map(({ pid, state }) => {
-      const tracer = tracerOf(pid);
-      return `process ${pid} (state ${state}${tracer > 0 ? `, traced by ${labelOf({ pid: tracer })}` : ''})`;
-    });
+    const tracers = running.map(({ pid }) => tracerOf(pid)).filter((pid) => pid > 0);
+    const why = tracers.length === 0 ? '' : `, traced by ${labelOf({ pid: tracers[0] as number })}`;
+    const names = running.slice(0, MAX_NAMES).map(({ pid, state }) => `process ${pid} (state ${state}${why})`);
     throw new Error(`not stopped ${isAgain ? 'again' : `within ${MAX_STOP_MS / 1000} s`}: ${names.join(', ')}`);
   }
 
@@ -191,11 +190,11 @@ export class Processes {
     }
   }
 
-  /** Whether those that `stop()` found last are still stopped. Looks at first threads only: SIGCONT continues all. */
+  /** Whether those that `stop()` found last are still stopped. */
   areStopped(): boolean {
     if (!HAS_PROC) return this.list().every(isStopped);
     return [...this.#known].every(([pid, startedAt]) => {
-      return readProcess(pid, true).some((one) => one.startedAt === startedAt && isStopped(one));
+      return readProcess(pid).some((one) => one.startedAt === startedAt && isStopped(one));
     });
   }
 
@@ -354,8 +353,7 @@ export const OWN_GROUP: number = OWN_TABLE.find(({ pid }) => pid === process.pid
 
 function listAll(): Process[] {
   if (IS_WINDOWS) return []; // it has neither /proc nor ps
-  if (!HAS_PROC) return listByPs();
-  return readdirSync('/proc').filter((name) => /^\d/.test(name)).flatMap((name) => readProcess(name));
+  return HAS_PROC ? readdirSync('/proc').filter((name) => /^\d/.test(name)).flatMap(readProcess) : listByPs();
 }
 
 /** Returns when a process started; 0 if unknown. */
@@ -364,12 +362,12 @@ export function startOf(pid: number): number {
 }
 
 /** Returns nothing if the process has ended. */
-function readProcess(pid: number | string, isCheap: boolean = false): Process[] {
+function readProcess(pid: number | string): Process[] {
   const stat = tryRead(`/proc/${pid}/stat`); // see proc(5); the name may contain spaces and parentheses
   if (stat === '') return [];
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   const [parent = 0, group = 0, session = 0] = fields.slice(1, 4).map(Number);
-  const mayOthersRun = (isCheap ? /Z/ : /[TtZ]/).test(fields[0] as string) && Number(fields[17]) > 1; // other threads
+  const mayOthersRun = /[TtZ]/.test(fields[0] as string) && Number(fields[17]) > 1; // other threads
   const state = mayOthersRun ? stateOfThreads(pid) : fields[0] as string;
   const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
   return [{
@@ -396,11 +394,9 @@ export function readThreads(pid: number | string, file: string): string[] {
 }
 
 /** For Windows, and for a process of another user that /proc hides (`hidepid`). */
-function unknownProcess(pid: number): Process {
-  return {
-    pid, parent: 0, group: OWN_GROUP, session: 0, state: '?', startedAt: 0, cpuSeconds: 0, measureMemory: () => 0,
-  };
-}
+const UNKNOWN: Omit<Process, 'pid'> = {
+  parent: 0, group: OWN_GROUP, session: 0, state: '?', startedAt: 0, cpuSeconds: 0, measureMemory: () => 0,
+};
 
 /** For macOS and other systems without /proc. */
 export function listByPs(): Process[] {
@@ -415,10 +411,6 @@ export function listByPs(): Process[] {
       measureMemory: () => Number(memory),
     };
   });
-}
-
-function hasVariable(pid: number, variable: string): boolean {
-  return HAS_PROC && tryRead(`/proc/${pid}/environ`).split('\0').includes(variable);
 }
 
 /** Whether a process has a handler for a signal. False without /proc. */

@@ -56,7 +56,7 @@ export class Program {
   begunAt: number = performance.now();
   readonly ended: Promise<End>;
   readonly #child: ChildProcess;
-  readonly #gate: Socket | null; // closes with exec()
+  readonly #gate: Socket | null | undefined; // closes with exec()
   readonly #clean: NodeJS.Signals[] = ['SIGHUP', 'SIGINT', 'SIGTERM', 'SIGPIPE']; // as in systemd: ends as intended
   #end: End | null = null;
 
@@ -70,7 +70,7 @@ export class Program {
     const main = { pid: this.pid, startedAt: startOf(this.pid), hasEnded };
     this.processes = new Processes(main, mark, cgroup, keep);
     this.channel = new Channel(child.stdio[CHANNEL_FD] as Socket, listener);
-    this.#gate = child.stdio[GATE_FD] as Socket | null;
+    this.#gate = child.stdio[GATE_FD] as Socket | null | undefined;
     this.#gate?.on('error', () => {}).resume().unref(); // `close` follows
     this.ended = new Promise((resolve) => {
       child.on('exit', (code, signal) => resolve(this.#end = endOf(code, signal, this.#clean)));
@@ -94,8 +94,8 @@ export class Program {
     const { line, isOnTerminal, mark, askPath, cgroup, keep } = options;
     const [name, value] = mark.split('=') as [string, string];
     const given = { ...process.env, CONTROL_FD: String(CHANNEL_FD), CONTROL_RUN_SOCKET: askPath, [name]: value };
-    const [[file, ...args], env] = isPaused ? shellAtGate(line, given) : [line, given];
     const start = (): ChildProcess => {
+      const [[file, ...args], env] = isPaused ? shellAtGate(line, given) : [line, given];
       const child = spawn(file, args, { stdio: stdioOf(isPaused), detached: !isOnTerminal, env });
       if (child.pid !== undefined && !isPaused) onSpawn(`${options.name}[${child.pid}]`);
       return child;
@@ -107,7 +107,10 @@ export class Program {
       if (child.pid === undefined) throw (await once(child, 'error'))[0];
       const program = new Program(child, options, listener);
       if (!isPaused) return program;
-      await program.#hold();
+      await program.processes.stop().catch((error: unknown) => { // the shell at the gate
+        child.kill('SIGKILL');
+        throw error;
+      });
       onSpawn(program.name);
       return program;
     } catch (error) {
@@ -115,16 +118,6 @@ export class Program {
       const { code = '', path = line[0], message } = error as NodeJS.ErrnoException;
       const text = `cannot start '${path}': ${OBSTACLES[code] ?? message}`;
       return { exitCode: code === 'ENOENT' ? 127 : 126, signal: null, text, isFailure: true }; // as in a shell
-    }
-  }
-
-  /** Stops the shell at the gate. */
-  async #hold(): Promise<void> {
-    try {
-      await this.processes.stop();
-    } catch (error) {
-      this.#child.kill('SIGKILL');
-      throw error;
     }
   }
 

@@ -109,7 +109,7 @@ export class StateFile {
 function parseHold({ by, reason, since }: Record<string, unknown>): StatusCause {
   const now = Date.now();
   const time = since === undefined ? now : Date.parse(typeof since === 'string' ? since : '');
-  if (!(time > 0)) throw new Error(`its "since" must be a time such as "${new Date(now).toISOString()}"`);
+  if (!(time >= 0)) throw new Error(`its "since" must be a time such as "${new Date(now).toISOString()}"`);
   return {
     ...parseText('by', by), ...parseText('reason', reason), since: new Date(Math.min(time, now)).toISOString(),
   };

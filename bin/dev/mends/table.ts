@@ -53,7 +53,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'With `--via`, `pause`, `shutdown`',
-    edits: [['bin/shared/line/options.ts', '{}, ALIVE_MS);', '{}, ALIVE_MS).unref();']],
+    edits: [['bin/shared/line/options.ts', '{}, 2 ** 30);', '{}, 2 ** 30).unref();']],
   },
   {
     bug: 'A paused program that somebody else continued',

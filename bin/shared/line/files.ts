@@ -45,7 +45,7 @@ export function createFolders(path: string, mode: number): void {
 
 /** Writes under a temporary name, and renames the file only after its content is on disk. */
 export function writeAtomically(path: string, text: string, mode: number = 0o666): void {
-  const temporary = temporaryPath(path);
+  const temporary = `${path}.${randomBytes(8).toString('hex')}.tmp`; // nobody can predict it
   try {
     writeFileSync(temporary, text, { flag: 'wx', flush: true, mode });
     renameSync(temporary, path);
@@ -68,11 +68,6 @@ export function removeLeftovers(path: string): void {
 
 function ageOf(path: string): number {
   return Date.now() - (statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Infinity);
-}
-
-/** Returns a path that nobody can predict. */
-function temporaryPath(path: string): string {
-  return `${path}.${randomBytes(8).toString('hex')}.tmp`;
 }
 
 /** Flushes the folder to disk: only then is a new name in it permanent. */

@@ -14,8 +14,6 @@ export const EXIT = { DONE: 0, REFUSED: 1, USAGE: 2, OFFLINE: 3, NOT_REACHED: 4,
 /** A usage error. Its message is one line with the option, the expected value and the value received. */
 export class UsageError extends Error {}
 
-const ALIVE_MS = 2 ** 30; // the longest time of a timer is about twice as long
-
 /**
  * Runs a tool. `main` returns the exit code, and the tool keeps running until then: Node would end it, with 0, as soon
  * as all that `main` waits for is a link to another machine or a timer that does not keep it running.
@@ -31,7 +29,7 @@ export async function run(
 ): Promise<void> {
   tool = name;
   process.exitCode = failure;
-  const alive = setInterval(() => {}, ALIVE_MS);
+  const alive = setInterval(() => {}, 2 ** 30);
   if (ownsOutput) {
     watchOutput();
     spareTerminalAtExit();

@@ -166,7 +166,7 @@ function parseAccess(
   minPort: number,
   names: Names = OPTIONS,
   tokenFile?: string | null,
-  check: (access: Omit<Access, 'port'>) => unknown = checkForClient,
+  check: (access: Omit<Access, 'port'>) => unknown = ({ host, ...rest }) => new WebApiClient(host, undefined, rest),
 ): Access {
   const host = givenHost?.replace(/^\[(.*)\]$/, '$1') ?? DEFAULT_HOST; // an IPv6 address may be written as in a URL
   if (socketPath !== undefined && (givenHost ?? port) !== undefined) {
@@ -228,11 +228,6 @@ export async function explainPort(error: unknown, host: string = '', port: numbe
 export function baseUrlOf({ host, port, socketPath }: WebApiAddress): string {
   const client = port === 0 ? new WebApiClient(undefined, undefined, { socketPath }) : new WebApiClient(host, port);
   return client.baseUrl;
-}
-
-/** The constructor checks its options. */
-function checkForClient({ host, socketPath, token }: Omit<Access, 'port'>): WebApiClient {
-  return new WebApiClient(host, undefined, { socketPath, token });
 }
 
 function clientFor({ host, port, socketPath, token }: Access, reach: Reach): PrintableClient {

@@ -28,8 +28,6 @@ const STDERR_MS = 100; // to arrive after the exit; a master of ssh never closes
 const MAX_STDERR_LENGTH = 4096;
 const MAX_SOCKETS = 1000;
 
-/** In spite of `RequestTTY` and `RemoteCommand` in its configuration. */
-const SSH_OPTIONS = ['-T', '-o', 'RemoteCommand=none'] as const;
 /** Another attempt needs a person; without one, it could lock an account. */
 const NEEDS_PERSON = /Permission denied|Host key verification failed|(password|terminal) is required/;
 const NO_FRAME = 'it sent what is not a frame';
@@ -269,7 +267,8 @@ export class Link implements Machine {
     const mayAsk = which === 'asking';
     const limitMs = mayAsk ? START_ON_TERMINAL_MS : START_MS;
     const [program = '', ...args] = this.#command;
-    const options = [...mayAsk ? [] : ['-o', 'BatchMode=yes'], ...SSH_OPTIONS];
+    const plain = ['-T', '-o', 'RemoteCommand=none']; // whatever its configuration says
+    const options = [...mayAsk ? [] : ['-o', 'BatchMode=yes'], ...plain];
     const command = [program, ...basename(program) === 'ssh' ? options : [], ...args];
     let onReady!: (reason: null) => void;
     const isReady = new Promise<null>((resolve) => (onReady = resolve));

@@ -1,7 +1,7 @@
 // The log of a tool that serves a web API: which file, and the lines that the tool itself appends. The server appends
 // the others, see its option `log`.
 
-import { closeSync, constants, fstatSync, openSync, readSync, statfsSync, writeSync } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync, readSync, statfsSync, statSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { checkTrusted } from '../../../control.ts';
 import { createFolders, stateFolder } from '../line/files.ts';
@@ -32,7 +32,7 @@ export class LogFile {
   readonly #given: string | undefined;
   readonly #isOff: boolean;
   readonly #name: string;
-  #path: string | undefined; // while it is open
+  /** While it is open. */ path: string | undefined;
   #say: (message: string) => void = () => {};
   #hasComplained = false;
 
@@ -61,29 +61,26 @@ export class LogFile {
     try {
       path ??= prepareDefault(this.#name);
       if (process.geteuid !== undefined) checkTrusted(dirname(path)); // as the server will
+      const isOpen = process.geteuid !== undefined && (statSync(dirname(path)).mode & 0o022) > 0; // in spite of sticky
+      if (isOpen) throw new Error('others can write to its folder');
       appendTo(path);
-      return this.#path = path;
+      return this.path = path;
     } catch (error) {
       if (this.#given === undefined) say(`${explain(error, path)}; --log FILE logs to another file, --no-log to none`);
-      else throw new UsageError(`${explain(error, path)}; --log requires a file of this user, in a folder that exists`);
+      else throw new UsageError(`${explain(error, path)}; --log requires a file of this user, in a folder of its own`);
       return undefined;
     }
   }
 
   /** Appends a line. A no-op unless the log is open. */
   append(event: string, fields: object): void {
-    if (this.#path === undefined) return;
+    if (this.path === undefined) return;
     try {
-      appendTo(this.#path, this.entry(event, fields));
+      appendTo(this.path, this.entry(event, fields));
     } catch (error) {
-      if (!this.#hasComplained) this.#say(explain(error, this.#path));
+      if (!this.#hasComplained) this.#say(explain(error, this.path));
       this.#hasComplained = true;
     }
-  }
-
-  /** The path while the log is open. */
-  get path(): string | undefined {
-    return this.#path;
   }
 
   /** A line of this process. */

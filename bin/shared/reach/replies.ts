@@ -106,8 +106,9 @@ export class PrintableClient extends WebApiClient {
 
   override async request(...args: Parameters<WebApiClient['request']>): Promise<PrintableReply> {
     const start = performance.now();
-    let reply = await super.request(...args);
-    if (isAbsent(reply)) reply = await this.#moved?.request(...args) ?? reply;
+    const first = await super.request(...args);
+    const second = isAbsent(first) ? await this.#moved?.request(...args) : undefined;
+    const reply = second === undefined || connectErrorOf(second) !== undefined ? first : second;
     const [endpoint] = args;
     const isCommand = endpoint !== 'status' && endpoint !== 'info';
     if (reply.ok) {
@@ -126,7 +127,7 @@ export class PrintableClient extends WebApiClient {
     const seconds = Number(((performance.now() - start) / 1000).toFixed(1));
     const silence = `${this.baseUrl} does not respond: `;
     if (reply.phase === 'sent') {
-      const how = isCut(reply) ? `(${printable(reply.error.slice(silence.length))})` : `within ${seconds} s`;
+      const how = isCut(reply) ? `(${printable(reply.error.replace(/^.* does not respond: /, ''))})` : `within ${seconds} s`;
       const error = isCommand
         ? `${endpoint} sent, but no response ${how}: it may still take effect`
         : `${this.target} has not responded ${how}`;

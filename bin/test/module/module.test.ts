@@ -75,7 +75,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
         await until(async () => await client.pause() !== null || warnings.length > 0);
         return warnings[0];
       }, (error: Error) => error.message);
-      assert.match(message ?? '', /_helper is not defined; transpiled for an old target\?$/, where);
+      assert.match(message ?? '', /_helper is not defined; compiled for an old target\?$/, where);
     }
   });
 

@@ -37,6 +37,18 @@ describe('control-run: what a program inherits', { concurrency: 3, timeout: 300_
     });
   }
 
+  it('leave one below 10 to the shell of a paused start, which knows one digit', async (t) => {
+    const folder = makeFolder(t);
+    const [path, state] = [join(folder, 'list'), join(folder, 'state')];
+    writeFileSync(path, 'first\n');
+    writeFileSync(state, JSON.stringify({ status: 'paused' }));
+    const way = withDescriptors([3, 4, 5, 6, 7, 8].map((fd) => `${fd}< "$0"`).join(' '), path);
+    const script = 'read -r one <&8; echo "$one $CONTROL_FD"; exec sleep 98765';
+    const started = await startRun(t, ['--state', state], shell(script), {}, way);
+    await perform(started.port, 'resume');
+    await started.running.shows(/^first 10\n/m);
+  });
+
   it('is no descriptor that Node or control-run has opened', async (t) => {
     assert.equal((await run(t, [], shell(`${LIST}; echo "$CONTROL_FD"`))).stdout, '3 3\n');
   });
@@ -57,7 +69,7 @@ describe('control-run: what a program inherits', { concurrency: 3, timeout: 300_
     ] as const) {
       const args = ['-c', script, 'sh', ...DEFAULT_WAY.line(t), '--port', '0', 'touch', mark];
       const { code, stderr } = await start(t, 'sh', args).ended;
-      const line = `control-run: '${name}' in arguments or environment is not UTF-8: Node alters it\n`;
+      const line = `control-run: '${name}' in arguments or environment is not UTF-8, so the program would get other bytes\n`;
       assert.deepEqual([code, stderr, existsSync(mark)], [2, line, false]);
     }
     assert.equal((await run(t, [], ['echo', 'Müller', '\ufffd'], '', { NAME: 'Müller' })).stdout, 'Müller \ufffd\n');

@@ -23,7 +23,7 @@ const NFS = preload(`
   fs.statfsSync = () => ({ type: 0x6969n });
   syncBuiltinESMExports();
 `);
-const REMEDY = '--log requires a file of this user, in a folder that exists';
+const REMEDY = '--log requires a file of this user, in a folder of its own';
 const OTHERS = '--log FILE logs to another file, --no-log to none';
 
 /** Reads a log, which must have nothing but complete lines of JSON. */
