@@ -144,7 +144,7 @@ describe('the far end', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () =>
     assert.equal(line, `${id} CLOSE ${Buffer.from(refusal).toString('base64')}`);
   });
 
-  it('opens at most 2,048 connections at a time', { skip: lacks('Unix') }, async (t) => {
+  it('opens at most 2,048 connections at a time', { skip: lacks('Linux') }, async (t) => {
     const session = openSession(t);
     const path = join(session.folder, 'sink.sock');
     const server = createServer().listen(path);
@@ -152,10 +152,12 @@ describe('the far end', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () =>
     await once(server, 'listening');
     const far = startFar(t, words);
     await far.shows(/dial 1\n/);
-    for (let count = 0; count < 2050; count += 1) far.open(path);
+    for (let count = 0; count < 2048;) { // in groups, which the queue of the socket can hold
+      for (const end = count + 64; count < end; count += 1) far.open(path);
+      await until(() => (far.output().match(/^\d+ OPEN $/gm) ?? []).length === count);
+    }
     const refusal = Buffer.from('EMFILE too many connections').toString('base64');
-    for (const id of ['2049', '2050']) await far.hears(`${id} CLOSE ${refusal}`);
-    await until(() => (far.output().match(/^\d+ OPEN $/gm) ?? []).length === 2048);
+    for (const id of [far.open(path), far.open(path)]) await far.hears(`${id} CLOSE ${refusal}`);
     far.send('7', 'CLOSE');
     await far.hears(new RegExp(`^${far.open(path)} OPEN $`, 'm'));
   });
