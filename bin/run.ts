@@ -52,8 +52,9 @@ async function main(): Promise<number> {
 function checkBytes(): void {
   const words = ['cmdline', 'environ'].flatMap((file) => tryRead(`/proc/self/${file}`).split('\0'));
   const bytes = words.map((word) => Buffer.from(word, 'latin1')).find((one) => !isUtf8(one));
+  if (bytes === undefined) return;
   const [name] = String(bytes).split('='); // of a variable, whose value may be confidential
-  if (bytes !== undefined) throw new UsageError(`'${name}' in arguments or environment is not UTF-8, so the program would get other bytes`);
+  throw new UsageError(`'${name}' in arguments or environment is not UTF-8, so the program would get other bytes`);
 }
 
 /**

@@ -183,9 +183,8 @@ export class Session {
   }
 
   #request(endpoint: 'status' | 'info', limitMs: number = REQUEST_MS): Promise<PrintableReply> {
-    return this.#patiently((signal) => withLimit(limitMs, signal, (limit) => {
-      return this.#client.request(endpoint, { signal: limit });
-    }));
+    const request = (signal: AbortSignal): Promise<PrintableReply> => this.#client.request(endpoint, { signal });
+    return this.#patiently((signal) => withLimit(limitMs, signal, request));
   }
 
   /** Runs work that Ctrl-C can end. If it takes long, prints what it waits for. */
@@ -252,7 +251,7 @@ class Prompt {
   #known = ''; // the latest announced status, and since when it holds
   #asks: readonly Question[] = []; // the open ones that are announced
   #asksAt = 0; // when they have changed
-  #readAt = 0; // when the latest line was read
+  #readAt = Infinity; // when the latest line was read
   #isReading = false;
   #heardAt = performance.now();
   #tickedAt = performance.now();
@@ -353,7 +352,8 @@ class Prompt {
   }
 
   #isSilent(): boolean {
-    return performance.now() - this.#heardAt > SILENT_MS;
+    const now = performance.now();
+    return now - this.#heardAt > SILENT_MS && now - this.#tickedAt <= 2 * TICK_MS;
   }
 
   #show(): void {

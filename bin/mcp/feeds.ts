@@ -7,14 +7,11 @@ import type { PrintableClient, PrintableReply } from '../shared/reach/replies.ts
 
 const REQUEST_S = 5; // per request: a program that neither polls nor yields reports changes only when queried
 
-/** What a wait needs: the report at each change or, once a second, also the detail. */
-export type Query = 'info' | 'detail';
-
 export class Feeds {
   readonly #feeds: Map<string, Feed> = new Map(); // by the key of the client
 
-  /** Yields the current report and each new one, until aborted. */
-  async *follow(client: PrintableClient, query: Query, signal: AbortSignal): AsyncGenerator<PrintableReply, void> {
+  /** Yields the current report and each new one or, once a second, also the detail, until aborted. */
+  async *follow(client: PrintableClient, query: 'info' | 'detail', signal: AbortSignal): AsyncGenerator<PrintableReply> {
     const { key } = client;
     const feed = this.#feeds.get(key) ?? new Feed(client);
     this.#feeds.set(key, feed);

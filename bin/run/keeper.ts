@@ -79,8 +79,8 @@ export async function endOrphans([, group, grace, path = '', ...words]: readonly
   });
   if (main?.pid === STARTING.pid) await sleep(EXEC_MS);
   if (main !== undefined) {
-    const heritage = { group: Number(group), known };
-    await new Processes({ ...main, hasEnded: () => true }, mark, cgroup, () => {}, heritage).end(Number(grace));
+    const left = new Processes({ ...main, hasEnded: () => true }, mark, cgroup, () => {}, Number(group), known);
+    await left.end(Number(grace));
     logEnd();
   }
   cgroup?.remove();

@@ -33,7 +33,6 @@ export interface Situation {
   server: WebApiServer<string>;
   /** Returns whether control-run has received a signal to end. */
   isSignalled(): boolean;
-  /** Prints a line for people. */
   say(message: string): void;
 }
 
@@ -152,10 +151,6 @@ export class Operator {
     return gpu && await this.#limit(use(gpu), 'signal', () => gpu.abandon());
   }
 
-  get #isGpuReleased(): boolean {
-    return this.#settings.gpu?.isReleased === true;
-  }
-
   readonly #stopping: Part = {
     do: async () => {
       const program = this.#program;
@@ -218,7 +213,8 @@ export class Operator {
   #checkAwake(consequence: string): void {
     const { name, processes } = this.#program;
     if (processes.stopped.length > 0) throw new Error(`${name} is stopped${consequence}: resume it first`);
-    if (this.#isGpuReleased) throw new Error(`${name} has released its GPU${consequence}: resume it first`);
+    const isReleased = this.#settings.gpu?.isReleased === true;
+    if (isReleased) throw new Error(`${name} has released its GPU${consequence}: resume it first`);
   }
 
   /**
@@ -307,7 +303,7 @@ export class Operator {
     const parts = this.#parts.filter((part) => this.#inEffect.has(part) && !(part === this.#asking && way === 'ask'));
     // A stopped program runs again before SIGTERM only if it has something to do.
     const mustWake = way === 'ask' || way === 'signal' || this.#settings.resumeCommand !== undefined;
-    if (mustWake || this.#isGpuReleased) await this.#perform('undo', parts);
+    if (mustWake || this.#settings.gpu?.isReleased === true) await this.#perform('undo', parts);
     try {
       if (this.saveWay === 'ask') return await this.#askToEnd(); // even while it is paused
       return this.saveWay === 'signal' ? await this.#saveBySignal() : saved;
@@ -350,9 +346,7 @@ export class Operator {
     if (line === undefined) return undefined;
     const { command: request, reason = '' } = this.#server.request as CommandRequest;
     const urgency = request === 'shutdown' ? 'signal' : 'command'; // a waiting command must not cancel a shutdown
-    const command = new ShellCommand(line, {
-      CONTROL_PID: String(this.#program.pid), CONTROL_REASON: reason,
-    });
+    const command = new ShellCommand(line, { CONTROL_PID: String(this.#program.pid), CONTROL_REASON: reason });
     let how = '';
     const { end, lastLine } = await this.#limit(command.ended, urgency, () => {
       const why = this.#situation.isSignalled() ? 'control-run received a signal' : 'another command waits';

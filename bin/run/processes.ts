@@ -44,14 +44,6 @@ export interface Main extends Listed {
   hasEnded(): boolean;
 }
 
-/** What a keeper takes over from its control-run. */
-export interface Heritage {
-  /** The process group of control-run, which other programs may share. */
-  group: number;
-  /** Processes of the program, other than the first. */
-  known: readonly Listed[];
-}
-
 /**
  * Tells the keeper what to end if control-run is killed: the first process, from which it finds others, and those that
  * are known. An empty list leaves nothing to end.
@@ -72,13 +64,16 @@ export class Processes {
   /**
    * @param mark A variable with its value, `NAME=VALUE`, that only the processes of this program inherit.
    * @param cgroup Contains the processes of the program, except those that have moved, and nothing else.
+   * @param group The process group of control-run, which other programs may share.
+   * @param known Processes of the program, other than the first.
    */
   constructor(
     main: Main,
     mark: string,
     cgroup: Cgroup | null,
     keep: Keep,
-    { group, known }: Heritage = { group: OWN_GROUP, known: [] },
+    group: number = OWN_GROUP,
+    known: readonly Listed[] = [],
   ) {
     this.#main = main;
     this.#mark = mark;
@@ -136,8 +131,8 @@ export class Processes {
   }
 
   #isMember({ pid, group, session, startedAt }: Process, leader: number | null): boolean {
-    if (pid === leader || group === leader || session === leader) return true;
-    return this.#known.get(pid) === startedAt || (HAS_PROC && tryRead(`/proc/${pid}/environ`).split('\0').includes(this.#mark));
+    if (pid === leader || group === leader || session === leader || this.#known.get(pid) === startedAt) return true;
+    return HAS_PROC && tryRead(`/proc/${pid}/environ`).split('\0').includes(this.#mark);
   }
 
   /**

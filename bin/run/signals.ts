@@ -10,7 +10,6 @@ const POLL_MS = 10;
 // Not SIGPROF, which Node's profiler uses, and none that reports a fault of control-run itself, such as SIGSEGV.
 const OFFERED = ['SIGABRT', 'SIGALRM', 'SIGVTALRM', 'SIGIO', 'SIGXCPU', 'SIGSTKFLT'] as const;
 
-/** Carries out what a signal requests. */
 export interface SignalListener {
   /** Returns the latest run of the program. */
   program(): Program;

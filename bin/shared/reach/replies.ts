@@ -127,7 +127,8 @@ export class PrintableClient extends WebApiClient {
     const seconds = Number(((performance.now() - start) / 1000).toFixed(1));
     const silence = `${this.baseUrl} does not respond: `;
     if (reply.phase === 'sent') {
-      const how = isCut(reply) ? `(${printable(reply.error.replace(/^.* does not respond: /, ''))})` : `within ${seconds} s`;
+      const reason = printable(reply.error.replace(/^.* does not respond: /, ''));
+      const how = isCut(reply) ? `(${reason})` : `within ${seconds} s`;
       const error = isCommand
         ? `${endpoint} sent, but no response ${how}: it may still take effect`
         : `${this.target} has not responded ${how}`;

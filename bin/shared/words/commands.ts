@@ -81,7 +81,7 @@ const COMMANDS: readonly Command[] = [
     argument: { name: 'NAME' }, options: SENDING },
   { name: 'asks', tool: 'client', help: 'list the open questions of the program, and what they take',
     options: ['timeout'] },
-  { name: 'answer', help: 'answer a question, such as approved=true; without ID, the only open question, unless it is new',
+  { name: 'answer', help: 'answer a question, such as approved=true; without ID, the only open one, unless it is new',
     argument: { name: '[ID]' }, options: ['yes', 'no', 'reason', 'by'] },
   { name: 'completion', tool: 'client', help: `print the completion for a shell: ${listOf(SHELLS)}`,
     argument: { name: 'SHELL', values: SHELLS }, isLocal: true },
