@@ -5,6 +5,7 @@
 import { build } from 'esbuild';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 
 const isTest = (path) => path.endsWith('.test.ts');
 const isMain = (path) => /^tools\/[a-z]+\.test/.test(path);
@@ -56,8 +57,9 @@ await build({
 });
 
 const files = chosen.map((path) => `${folder}/${path.replace('.ts', '.js')}`);
+const concurrency = availableParallelism() + 1; // more would only make each test slower, and reach its limits
 const { status } = spawnSync(process.execPath, [
-  '--enable-source-maps', '--test', '--test-concurrency=6', `--test-reporter=./${folder}/reporter.js`,
-  ...options, ...files,
+  '--enable-source-maps', '--test', `--test-concurrency=${concurrency}`,
+  `--test-reporter=./${folder}/reporter.js`, ...options, ...files,
 ], { stdio: 'inherit' });
 process.exitCode = status ?? 1;

@@ -225,7 +225,7 @@ const ROWS: readonly [body: object, args: string[], code: number, shown: string 
   [{ result: HOSTILE }, ['pause', '--json'], 0, { result: HOSTILE }],
   [{ code: 500, error: HOSTILE }, ['status'], 1, `control-client: ${HARMLESS}\n`],
   [{ code: 500, error: HOSTILE }, ['pause', '--json'], 1, { error: HOSTILE }],
-  [{ ...ACTIVE, status: HOSTILE }, ['pause', '--wait', '--timeout', '2'], 4, /^control-client: not paused /],
+  [{ ...ACTIVE, status: HOSTILE }, ['pause', '--wait', '--timeout', '6'], 4, /^control-client: not paused /],
   [{ ...ACTIVE, version: HOSTILE }, ['pause', '--wait', '--timeout', '2'], 2, HARMLESS],
   [{ ...ACTIVE, status: 'paused', state: 'done', by: HOSTILE, holds: [7, { by: HOSTILE }] }, ['resume', '--mine'], 1,
     /^control-client: not resumed: .* holds no pause; paused by PW .*; and by PW /],
