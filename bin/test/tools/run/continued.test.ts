@@ -25,17 +25,19 @@ setsid sh -c "$LOOP" "$1" &
 exec sh -c "$LOOP" "$2"`;
 
 /**
- * Traces a process until it ends, slowly, so that it is nearly always held at a system call. Usage: \`run COMMAND\`, as
- * strace does, or \`attach PID\`, which continues a stopped process and keeps SIGSTOP from it.
+ * Traces a process until it ends. Usage: \`run COMMAND\`, as strace does, slowly, so that the process is nearly always
+ * held at a system call, or \`attach PID\`, which continues a stopped process and keeps SIGSTOP from it. A process that
+ * is held at a system call dies with its tracer.
  */
 const TRACER = `
 import ctypes, os, signal, sys, time
-ATTACH_LIVE, LISTEN, SYSCALL, EVENT_STOP = 0x4206, 0x4208, 24, 128
+ATTACH_LIVE, LISTEN, CONT, SYSCALL, EVENT_STOP = 0x4206, 0x4208, 7, 24, 128
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 def trace(request, data=0):
     if libc.ptrace(request, pid, None, data) != 0: raise OSError(ctypes.get_errno(), 'ptrace')
 isWrapper = sys.argv[1] == 'run'
+goOn = SYSCALL if isWrapper else CONT
 pid = os.fork() if isWrapper else int(sys.argv[2])
 if pid == 0:
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -50,8 +52,8 @@ while True:
     number, event = os.WSTOPSIG(status), status >> 16
     if isWrapper: time.sleep(0.02)
     if event == EVENT_STOP and number != signal.SIGTRAP and isWrapper: trace(LISTEN)
-    elif event != 0 or number in (signal.SIGTRAP, 0 if isWrapper else signal.SIGSTOP): trace(SYSCALL)
-    else: trace(SYSCALL, number)`;
+    elif event != 0 or number in (signal.SIGTRAP, 0 if isWrapper else signal.SIGSTOP): trace(goOn)
+    else: trace(goOn, number)`;
 
 const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux', 'setsid') };
 
