@@ -34,8 +34,8 @@
 import { EventEmitter, once } from 'node:events';
 import { hostname } from 'node:os';
 import { parse as parsePath, resolve as resolvePath } from 'node:path';
-import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
-import { inspect } from 'node:util';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { inspect, promisify } from 'node:util';
 import { isMainThread, Worker } from 'node:worker_threads';
 import type { Stats } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
@@ -47,14 +47,14 @@ import type { Duplex } from 'node:stream';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
 
+const [startTimer, startInterval, endTimer] = [setTimeout, setInterval, clearTimeout]; // tests replace the global ones
+const nextTurn = promisify(setImmediate);
 const SOMEBODY = 'somebody'; // holds the pause of a sender without a name
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
-const SHARED_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxQueueSize', 'maxConnections', 'log'];
-const SERVER_OPTIONS = [
-  'systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', ...SHARED_OPTIONS,
-];
-const LAUNCH_OPTIONS = ['webApiAddress', 'startPaused', ...SHARED_OPTIONS];
+const BOTH_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxQueueSize', 'maxConnections', 'log'];
+const SERVER_OPTIONS = ['systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', ...BOTH_OPTIONS];
+const LAUNCH_OPTIONS = ['webApiAddress', 'startPaused', ...BOTH_OPTIONS];
 const interruptions: WeakSet<object> = new WeakSet(); // the errors by which commands interrupt steps
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
 
@@ -1621,11 +1621,11 @@ export class WebApiServer<Name extends string = never> {
       signal?.throwIfAborted();
       if (this.#poll() !== null || this.hasCommands()) return this.receiveCommand();
       this.#checkOpen();
-      const keepAlive = setInterval(() => {}, 2 ** 30);
+      const keepAlive = startInterval(() => {}, 2 ** 30);
       Atomics.add(this.#memory, CELL.SLEEPERS, 1); // before the check, so that any later command wakes the host
       if (this.#look() === null) await once(this.#events, 'command', { signal }).catch(() => {}); // cancelled
       Atomics.sub(this.#memory, CELL.SLEEPERS, 1);
-      clearInterval(keepAlive);
+      endTimer(keepAlive);
     }
   }
 
@@ -1692,7 +1692,7 @@ export class WebApiServer<Name extends string = never> {
         const { json, by, reason: why, error } = questions.read(index);
         this.#asked.delete(settle);
         Atomics.sub(this.#memory, CELL.SLEEPERS, 1);
-        clearTimeout(timer);
+        endTimer(timer);
         signal?.removeEventListener('abort', abort);
         this.#wakeThread();
         if (error === undefined) resolve({ arguments: JSON.parse(json as string), by, reason: why });
@@ -1700,7 +1700,7 @@ export class WebApiServer<Name extends string = never> {
         else reject(reason ?? new DOMException('The question was withdrawn', 'AbortError'));
       };
       const abort = (): void => settle('withdrawn', signal?.reason);
-      const timer = timeout === undefined ? setInterval(settle, 2 ** 30) : setTimeout(settle, timeout, 'expired');
+      const timer = timeout === undefined ? startInterval(settle, 2 ** 30) : startTimer(settle, timeout, 'expired');
       signal?.addEventListener('abort', abort);
       this.#asked.add(settle);
       Atomics.add(this.#memory, CELL.SLEEPERS, 1);
@@ -1961,7 +1961,7 @@ export class WebApiServer<Name extends string = never> {
     // While a command runs, too: a sleeper may have taken it before SEQUENCE counted it.
     if (this.#running !== null || this.#look() !== null) this.#onCommand();
     for (const settle of this.#asked) settle();
-    setImmediate(() => { // after nextCommand() has taken a command
+    void nextTurn().then(() => { // after nextCommand() has taken a command
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
       const requested = Atomics.load(this.#memory, CELL.REQUESTED);
       if (((Atomics.load(this.#memory, CELL.ACKNOWLEDGED) - requested) | 0) >= 0) return;
@@ -2029,7 +2029,7 @@ export class WebApiServer<Name extends string = never> {
     if (this.#state !== 'running') return;
     this.#warnOnce(`The web API at ${placeOf(this.#data)} stopped and will be restarted: ${message}`, Infinity);
     this.#data.death ||= message; // not why its successors could not start
-    this.#restartTimer = setTimeout(() => this.#startThread().catch((error) => this.#restartLater(error)), 1000).unref();
+    this.#restartTimer = startTimer(() => this.#startThread().catch((error) => this.#restartLater(error)), 1000).unref();
   }
 
   /** Shows each message once. The limit is for errors of systemStatus() and describe() whose text varies. */
@@ -2043,14 +2043,14 @@ export class WebApiServer<Name extends string = never> {
     this.report({});
     this.#state = 'closed';
     this.withdraw(new Error('The server is closed'));
-    clearTimeout(this.#restartTimer);
+    endTimer(this.#restartTimer);
     const worker = this.#worker;
     if (worker !== null) {
       worker.ref();
       worker.postMessage('close');
-      const lastResort = setTimeout(() => worker.terminate(), 10_000); // it hangs
+      const lastResort = startTimer(() => worker.terminate(), 10_000); // it hangs
       await new Promise((resolve) => worker.once('exit', resolve));
-      clearTimeout(lastResort);
+      endTimer(lastResort);
     }
     if (Atomics.load(this.#memory, CELL.LOGGED_STATUSES) !== 0) this.#endLog();
     this.#onCommand(); // for nextCommand(), if there is no thread

@@ -30,6 +30,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'After a logout had removed the folder',
+    hangs: true,
     edits: [['control.ts', '  setInterval(listening.keepSocket, 250);\n', '']],
   },
   {

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { LIMIT, TOKEN, collectWarnings, getInfo, launchSystem, perform, until } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { BEARER, RESUME, SHUTDOWN, STATUS, WAIT, ask } from '../http.ts';
@@ -188,6 +189,9 @@ describe('A signal', { ...LIMIT, skip: lacks('Unix'), concurrency: 3 }, () => {
       assert.equal(await host.hear(), 'onListening');
       assert.deepEqual(await perform(port, 'save-state'), [200, undefined]);
       assert.equal((await getInfo(port)).since, '1970-01-01T00:00:00.001Z');
+      assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
+      await sleep(100); // nothing else keeps the process alive
+      assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
       host.process.kill('SIGTERM');
       const said = await host.hearAll();
       assert.deepEqual(said.slice(-4), ['SIGTERM', 'saveState', 'onShutdown', 'end']);

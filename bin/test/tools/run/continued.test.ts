@@ -18,9 +18,9 @@ const { ACTIVE, PAUSED } = SystemStatus;
 const REST_MS = 200; // in which a stopped program must not count
 const ON_MACOS: Way = { ...asOn('darwin'), skip: lacks('ps') };
 
-/** Counts the lines of a file, in a process and in one that has left its session. */
+/** Counts by the lines of a file while that exists, in a process and in one that has left its session. */
 const COUNT = `
-export LOOP='while :; do echo >> "$0"; sleep 0.02; done'
+export LOOP='echo > "$0"; while [ -e "$0" ]; do echo >> "$0"; sleep 0.02; done'
 setsid sh -c "$LOOP" "$1" &
 exec sh -c "$LOOP" "$2"`;
 
