@@ -34,8 +34,10 @@
 import { EventEmitter, once } from 'node:events';
 import { hostname } from 'node:os';
 import { parse as parsePath, resolve as resolvePath } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { inspect, promisify } from 'node:util';
+import { performance as clock } from 'node:perf_hooks';
+import * as timers from 'node:timers';
+import * as promises from 'node:timers/promises';
+import { inspect } from 'node:util';
 import { isMainThread, Worker } from 'node:worker_threads';
 import type { Stats } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
@@ -47,14 +49,15 @@ import type { Duplex } from 'node:stream';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
 
-const [startTimer, startInterval, endTimer] = [setTimeout, setInterval, clearTimeout]; // tests replace the global ones
-const nextTurn = promisify(setImmediate);
+const { setTimeout: startTimer, setInterval: startInterval, clearTimeout: endTimer } = timers; // tests replace them
+const { setTimeout: sleep, setImmediate: nextTurn } = promises;
+const readClock = clock.now.bind(clock);
 const SOMEBODY = 'somebody'; // holds the pause of a sender without a name
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
-const BOTH_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxQueueSize', 'maxConnections', 'log'];
-const SERVER_OPTIONS = ['systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', ...BOTH_OPTIONS];
-const LAUNCH_OPTIONS = ['webApiAddress', 'startPaused', ...BOTH_OPTIONS];
+const BASE_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxQueueSize', 'maxConnections', 'log'];
+const SERVER_OPTIONS = ['systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', ...BASE_OPTIONS];
+const LAUNCH_OPTIONS = ['webApiAddress', 'startPaused', ...BASE_OPTIONS];
 const interruptions: WeakSet<object> = new WeakSet(); // the errors by which commands interrupt steps
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
 
@@ -168,8 +171,8 @@ export interface CommandOutcome {
 //   both by expiry: whoever exchanges its state first. The word of a state has the number of the question, so a late
 //   answer does not reach the next question in the same slot.
 
-/** @param skew Of this thread's clock, in milliseconds: the host's shows more. Neither clock can be set. */
-function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: JournalMemory, skew: number) {
+/** @param readClock Returns the milliseconds by the host's clock, which cannot be set. */
+function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: JournalMemory, readClock: () => number) {
   const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
   const [codeAt, stateAt, lengthAt, resultLengthAt, numberAt, expiresAt, loggedAt] = [0, 1, 2, 3, 4, 5, 14];
   const [atAt, takenAt, startAt, endAt, wordsPerRecord] = [3, 4, 5, 6, 16]; // of two words; two by the clock
@@ -192,7 +195,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
     expiredAfter(index: number): number {
       const record = journal.find(index);
       const limit = words[record + expiresAt] as number;
-      const age = performance.now() + skew - (times[record / 2 + startAt] as number);
+      const age = readClock() - (times[record / 2 + startAt] as number);
       return limit > 0 && age >= limit ? limit : 0;
     },
     /** Lets a command that waits never expire. */
@@ -212,7 +215,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       words[record + numberAt] = number;
       words[record + expiresAt] = expires;
       times[record / 2 + atAt] = at || 1; // 0: never used
-      times[record / 2 + startAt] = performance.now() + skew;
+      times[record / 2 + startAt] = readClock();
       Atomics.store(words, record + stateAt, (number << 3) | open);
       log?.();
       Atomics.store(words, headAt, (index + 1) | 0);
@@ -231,7 +234,7 @@ function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: Journa
       const present = (number << 3) | open;
       if (Atomics.load(words, record + stateAt) !== present) return false; // a question, or the next one in its slot
       if (text !== '') words[record + resultLengthAt] = texts.write(text, room, resultBytes);
-      times[record / 2 + endAt] = performance.now() + skew;
+      times[record / 2 + endAt] = readClock();
       const next = (number << 3) | states.indexOf(outcome);
       const isOpen = Atomics.compareExchange(words, record + stateAt, present, next) === present;
       if (isOpen) Atomics.add(words, endsAt, 1);
@@ -317,8 +320,8 @@ function allocateJournal(leastSlots: number, idPrefix: string = '', textBytes: n
   return { memory, slots, textBytes, resultBytes, idPrefix };
 }
 
-function openJournals(memories: ThreadData['journals'], skew: number): Journals {
-  const journals = Object.entries(memories).map(([name, memory]) => [name, openJournal(memory, skew)]);
+function openJournals(memories: ThreadData['journals'], readClock: () => number): Journals {
+  const journals = Object.entries(memories).map(([name, memory]) => [name, openJournal(memory, readClock)]);
   return Object.fromEntries(journals) as Journals;
 }
 
@@ -385,7 +388,7 @@ function linkToHost(data: ThreadData, report: Report) {
   const maxListed = 16;
   const { bun, deno } = process.versions as Record<string, string | undefined>; // there, each thread has its own clock
   const skew = bun ?? deno ? readClockOffset() - data.clockOffset : 0; // wrong if Date is set while the thread starts
-  const journals = openJournals(data.journals, skew);
+  const journals = openJournals(data.journals, () => performance.now() + skew); // the host's clock shows more
   const { commands, own, posted, statuses, questions, details, declarations } = journals;
   const clockStart = performance.now() - 250 * Atomics.load(memory, cells.CLOCK); // continues that of a dead thread
   let waiting: Connection[] = [];
@@ -1472,7 +1475,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
 
 /** A command in a journal. */
 type Place = { journal: Journal; index: number };
-/** One that a poll has found: first at `since`, by performance.now(). */
+/** One that a poll has found: first at `since`, by readClock(). */
 type Found = Place & { since: number };
 /** A status, its cause, and the holds of the pause. */
 type Published = Hold & { code: number; holds: readonly Hold[] };
@@ -1511,7 +1514,7 @@ export class WebApiServer<Name extends string = never> {
     this.#options = { ...options };
     this.#memory = this.#data.memory;
     this.#published = this.#data.first;
-    this.#journals = openJournals(this.#data.journals, 0);
+    this.#journals = openJournals(this.#data.journals, readClock);
     const { commands = {} } = options;
     this.#journals.declarations.append(0, Date.now(), checkCommands(commands));
   }
@@ -1573,7 +1576,7 @@ export class WebApiServer<Name extends string = never> {
     const next = this.#poll();
     if (next === null) this.#seen = sequence; // first, because describe() may call post()
     // A host that finds a command is sampled once it has taken that, or left it waiting for a quarter of a second.
-    if (next === null || performance.now() - next.since > 250) this.#acknowledge(sequence);
+    if (next === null || readClock() - next.since > 250) this.#acknowledge(sequence);
     return next !== null;
   }
 
@@ -1640,14 +1643,14 @@ export class WebApiServer<Name extends string = never> {
     checkOptions('nextCommandSync', options, ['timeout']);
     const { timeout = Infinity } = options;
     check('timeout', timeout, 'number', 'a number of milliseconds from 0', timeout >= 0);
-    const deadline = performance.now() + timeout;
+    const deadline = readClock() + timeout;
     for (let remaining = timeout; ;) {
       const sequence = Atomics.load(this.#memory, CELL.SEQUENCE);
       if (this.#poll() !== null || this.hasCommands()) return this.receiveCommand();
       this.#checkOpen(true);
       if (remaining <= 0) return null;
       const end = Atomics.wait(this.#memory, CELL.SEQUENCE, sequence, remaining);
-      remaining = end === 'timed-out' ? 0 : deadline - performance.now();
+      remaining = end === 'timed-out' ? 0 : deadline - readClock();
     }
   }
 
@@ -1841,7 +1844,7 @@ export class WebApiServer<Name extends string = never> {
     if (next === null) return null;
     const { journal, index } = next; // a spread of it takes 2 µs
     const isSame = journal === before?.journal && index === before.index;
-    return (this.#found = { journal, index, since: isSame ? before.since : performance.now() });
+    return (this.#found = { journal, index, since: isSame ? before.since : readClock() });
   }
 
   /** Finds the first of these commands that waits to be delivered. */
@@ -2176,7 +2179,7 @@ export class WebApiClient {
     const end = new AbortController();
     const abort = (message: string, code: string): void => end.abort(Object.assign(new Error(message), { code }));
     const cancel = (): void => abort('the request was cancelled', 'ABORT_ERR');
-    const timer = setTimeout(abort, timeoutMs, `timeout after ${timeoutMs / 1000} s`, 'ETIMEDOUT');
+    const timer = startTimer(abort, timeoutMs, `timeout after ${timeoutMs / 1000} s`, 'ETIMEDOUT');
     this.#cancels.add(cancel);
     let phase: 'connect' | 'sent' = 'connect';
     const onSent = (): void => void (phase = 'sent');
@@ -2200,7 +2203,7 @@ export class WebApiClient {
       const message = `${this.baseUrl} does not respond: ${describeError(reason)}`;
       return { ok: false, error: message, body: {}, phase, statusCode: undefined, code };
     } finally {
-      clearTimeout(timer);
+      endTimer(timer);
       this.#cancels.delete(cancel);
       signal?.removeEventListener('abort', cancel);
     }
@@ -2451,11 +2454,11 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   let killsAfter = Infinity;
   const onSignal = (name: NodeJS.Signals): void => {
     if (name === 'SIGUSR2') return void server.post('save-state', { reason: name });
-    if (name === 'SIGINT' && performance.now() >= killsAfter) {
+    if (name === 'SIGINT' && readClock() >= killsAfter) {
       removeHandlers();
       process.kill(process.pid, name);
     }
-    if (name === 'SIGINT') killsAfter = Math.min(killsAfter, performance.now() + 1000);
+    if (name === 'SIGINT') killsAfter = Math.min(killsAfter, readClock() + 1000);
     if (endSignal === null) server.post('shutdown', { reason: name });
     endSignal ??= name;
   };
@@ -2470,8 +2473,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     const address = isServed ? await server.runInBackground() : null;
     if (address !== null) await system.onListening?.(address);
     if (cause.length > 0) await execute('pause');
-    const clock = performance; // a local is faster than the global
-    let [now, turnEndsAt] = [0, 0]; // the latter: when to yield to the event loop
+    let turnEndsAt = 0; // when to yield to the event loop
     while (!isOver) {
       if (server.hasCommands()) await execute(server.receiveCommand());
       else if (endSignal !== null) server.post('shutdown', { reason: endSignal }); // the queue was full before
@@ -2486,12 +2488,10 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
         }
       }
       server.withdraw(); // what the step or the command has left open
-      const before = now;
-      now = clock.now();
-      if (now < turnEndsAt && now > before) continue; // the fake clock of a test stands still
+      if (readClock() < turnEndsAt) continue;
       await nextTurn(); // the rest of this turn, which may be past the check for signals
       await nextTurn(); // a complete turn
-      turnEndsAt = clock.now() + 10;
+      turnEndsAt = readClock() + 10;
     }
   } finally {
     await server.close();

@@ -251,7 +251,7 @@ class Prompt {
   #known = ''; // the latest announced status, and since when it holds
   #asks: readonly Question[] = []; // the open ones that are announced
   #asksAt = 0; // when they have changed
-  #readAt = Infinity; // when the latest line was read
+  #readAt = Infinity; // when the line was read whose command runs
   #isReading = false;
   #heardAt = performance.now();
   #tickedAt = performance.now();
@@ -268,6 +268,7 @@ class Prompt {
 
   /** Returns the next line. The prompt has the current status if the system responds fast. */
   async next(): Promise<string | null> {
+    this.#readAt = Infinity;
     const limit = AbortSignal.timeout(PROMPT_MS);
     const reply = await this.#client.request('status', { signal: limit });
     if (!limit.aborted) this.#update(statusNameOf(reply));
@@ -317,8 +318,7 @@ class Prompt {
 
   /** Prints new questions, also those of a command that takes long, and how others have ended the ones before. */
   #announceAsks(): void {
-    const isLong = performance.now() - this.#readAt > 2 * HINT_MS;
-    if (!this.#isReading && !isLong) return;
+    if (!this.#isReading && performance.now() - this.#readAt <= 2 * HINT_MS) return;
     const asks = questionsIn(this.#info);
     const isOf = ({ id }: Question, others: readonly Question[]): boolean => others.some((other) => other.id === id);
     for (const question of this.#asks.filter((one) => !isOf(one, asks) && !this.#sent.has(one.id))) {

@@ -10,7 +10,7 @@ const REQUEST_S = 5; // per request: a program that neither polls nor yields rep
 export class Feeds {
   readonly #feeds: Map<string, Feed> = new Map(); // by the key of the client
 
-  /** Yields the current report and each new one or, once a second, also the detail, until aborted. */
+  /** Yields the current report and each new one, until aborted. With 'detail', queries once a second. */
   async *follow(client: PrintableClient, query: 'info' | 'detail', signal: AbortSignal): AsyncGenerator<PrintableReply> {
     const { key } = client;
     const feed = this.#feeds.get(key) ?? new Feed(client);

@@ -8,7 +8,7 @@ if (/--inspect/.test(process.env['NODE_OPTIONS'] ?? '')) { // it is for the prog
   process.getBuiltinModule('node:inspector').close();
 }
 const inherited = listInherited(); // at the start: later, control-run opens others
-const free = Array.from({ length: inherited.length + 8 }, (_, fd) => fd + 3).filter((fd) => !inherited.includes(fd));
+const free = Array.from({ length: inherited.length + 8 }, (_, n) => n + 3).filter((fd) => !inherited.includes(fd));
 /** Below 10, because shells such as dash know one digit only; NaN if all of these are taken. */
 export const GATE_FD: number = free.filter((fd) => fd < 10).at(-1) ?? NaN;
 export const CHANNEL_FD: number = free.find((fd) => fd !== GATE_FD) as number;

@@ -79,8 +79,8 @@ export async function endOrphans([, group, grace, path = '', ...words]: readonly
   });
   if (main?.pid === STARTING.pid) await sleep(EXEC_MS);
   if (main !== undefined) {
-    const left = new Processes({ ...main, hasEnded: () => true }, mark, cgroup, () => {}, Number(group), known);
-    await left.end(Number(grace));
+    const all = new Processes({ ...main, hasEnded: () => true }, mark, cgroup, () => {}, Number(group), known);
+    await all.end(Number(grace));
     logEnd();
   }
   cgroup?.remove();

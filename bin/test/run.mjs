@@ -57,7 +57,7 @@ await build({
 });
 
 const files = chosen.map((path) => `${folder}/${path.replace('.ts', '.js')}`);
-const concurrency = availableParallelism() + 1; // more would only make each test slower, and reach its limits
+const concurrency = Math.min(6, availableParallelism() + 1); // with more, tests are slower and exceed their time limits
 const { status } = spawnSync(process.execPath, [
   '--enable-source-maps', '--test', `--test-concurrency=${concurrency}`,
   `--test-reporter=./${folder}/reporter.js`, ...options, ...files,

@@ -7,7 +7,7 @@ import { LIMIT, TOKEN, collectWarnings, getInfo, launchSystem, perform, until } 
 import { runHost } from '../host.ts';
 import { BEARER, RESUME, SHUTDOWN, STATUS, WAIT, ask } from '../http.ts';
 import { lacks } from '../needs.ts';
-import { SystemStatus } from '../../../control.ts';
+import { SystemStatus, WebApiClient } from '../../../control.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 
@@ -173,7 +173,7 @@ describe('A signal', { ...LIMIT, skip: lacks('Unix'), concurrency: 3 }, () => {
   });
 
   for (const [name, step] of [['at once', ''], ['slowly', 'block(5);'], ['in promises', 'return Promise.resolve();']]) {
-    it(`ends a system whose clocks stand still, as in tests, and whose steps end ${name}`, async (t) => {
+    it(`ends a system whose clocks and timers stand still, as in tests, and whose steps end ${name}`, async (t) => {
       const host = runHost(t, `
         const RealDate = Date;
         globalThis.Date = class extends RealDate {
@@ -190,13 +190,35 @@ describe('A signal', { ...LIMIT, skip: lacks('Unix'), concurrency: 3 }, () => {
       assert.deepEqual(await perform(port, 'save-state'), [200, undefined]);
       assert.equal((await getInfo(port)).since, '1970-01-01T00:00:00.001Z');
       assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
-      await sleep(100); // nothing else keeps the process alive
+      await sleep(100); // by a timer of the test, nextCommand() would not keep the process alive
       assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
       host.process.kill('SIGTERM');
       const said = await host.hearAll();
       assert.deepEqual(said.slice(-4), ['SIGTERM', 'saveState', 'onShutdown', 'end']);
     });
   }
+
+  it('does not change time limits by a clock of a test', async (t) => {
+    const host = runHost(t, `
+      const server = await serve();
+      performance.now = () => 1e9;
+      server.ask('ready?', { timeout: 100 }).catch(() => {});
+      say(server.nextCommandSync());
+      say(server.nextCommandSync({ timeout: 1000 }));
+      await server.close();
+    `);
+    const port = await host.hear<number>();
+    const client = new WebApiClient('127.0.0.1', port);
+    await until(async () => (await client.getInfo())?.asks?.length === 0);
+    assert.equal(await client.pause(), 'ok');
+    assert.equal(await host.hear(), 'pause');
+    const limit = host.hear();
+    let hasPassed = false;
+    void limit.then(() => (hasPassed = true));
+    await until(async () => hasPassed || await getInfo(port).then(() => false, () => hasPassed)); // each wakes the host
+    assert.equal(await limit, null);
+    await host.ends();
+  });
 
   it('ends the system even if the last save of a shutdown by command fails meanwhile', async (t) => {
     const host = runHost(t, launched('saveState'));

@@ -18,7 +18,7 @@ const { ACTIVE, PAUSED } = SystemStatus;
 const REST_MS = 200; // in which a stopped program must not count
 const ON_MACOS: Way = { ...asOn('darwin'), skip: lacks('ps') };
 
-/** Counts by the lines of a file while that exists, in a process and in one that has left its session. */
+/** Adds lines to a file as long as that exists, in a process and in one that has left its session. */
 const COUNT = `
 export LOOP='echo > "$0"; while [ -e "$0" ]; do echo >> "$0"; sleep 0.02; done'
 setsid sh -c "$LOOP" "$1" &
@@ -26,8 +26,8 @@ exec sh -c "$LOOP" "$2"`;
 
 /**
  * Traces a process until it ends. Usage: \`run COMMAND\`, as strace does, slowly, so that the process is nearly always
- * held at a system call, or \`attach PID\`, which continues a stopped process and keeps SIGSTOP from it. A process that
- * is held at a system call dies with its tracer.
+ * held at a system call, or \`attach PID\`, which continues a stopped process and keeps SIGSTOP from it. A process
+ * held at a system call dies with its tracer, so \`attach\` does not hold it there.
  */
 const TRACER = `
 import ctypes, os, signal, sys, time
@@ -153,7 +153,7 @@ describe('control-run: a program under a tracer', { ...suite, skip: suite.skip |
   it('stands still while it is paused, and runs after the resume', async (t) => {
     for (const way of WAYS.filter(({ skip }) => skip === false)) {
       const path = join(makeOpenFolder(t), 'count');
-      const loop = ['sh', '-c', 'while :; do echo >> "$0"; done', path];
+      const loop = ['sh', '-c', 'echo > "$0"; while [ -e "$0" ]; do echo >> "$0"; done', path];
       const { port, pid, client } = await startRun(t, [], [PYTHON, '-c', TRACER, 'run', ...loop], {}, way);
       const count = (): number => readLines(path).length;
       for (let n = 0; n < 3; n++) {
