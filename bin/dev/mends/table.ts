@@ -129,8 +129,8 @@ export const MENDS: readonly Mend[] = [
   {
     bug: 'After the clock was set',
     edits: [
-      ['control.ts', 'startAt] = performance.now() + skew;', 'startAt] = Date.now();'],
-      ['control.ts', 'endAt] = performance.now() + skew;', 'endAt] = Date.now();'],
+      ['control.ts', 'startAt] = readClock();', 'startAt] = Date.now();'],
+      ['control.ts', 'endAt] = readClock();', 'endAt] = Date.now();'],
     ],
   },
   {
@@ -173,7 +173,7 @@ export const MENDS: readonly Mend[] = [
   {
     bug: 'While a command waited, a program that never yields',
     hangs: true,
-    edits: [['control.ts', 'next === null || performance.now() - next.since > 250', 'next === null']],
+    edits: [['control.ts', 'next === null || readClock() - next.since > 250', 'next === null']],
   },
   {
     bug: '`Age` and `heardAt` left out',
