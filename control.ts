@@ -36,7 +36,6 @@ import { hostname } from 'node:os';
 import { parse as parsePath, resolve as resolvePath } from 'node:path';
 import { performance as clock } from 'node:perf_hooks';
 import * as timers from 'node:timers';
-import * as promises from 'node:timers/promises';
 import { inspect } from 'node:util';
 import { isMainThread, Worker } from 'node:worker_threads';
 import type { Stats } from 'node:fs';
@@ -49,9 +48,9 @@ import type { Duplex } from 'node:stream';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
 
-const { setTimeout: startTimer, setInterval: startInterval, clearTimeout: endTimer } = timers; // tests replace them
-const { setTimeout: sleep, setImmediate: nextTurn } = promises;
-const readClock = clock.now.bind(clock);
+const { setTimeout: startTimer, setInterval: startInterval, clearTimeout: endTimer } = timers;
+const { setTimeout: sleep, setImmediate: nextTurn } = timers.promises;
+const readClock = clock.now.bind(clock); // and the timers: kept at the import, because tests replace the global ones
 const SOMEBODY = 'somebody'; // holds the pause of a sender without a name
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
@@ -1175,7 +1174,8 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, lo
   // The folder of a session goes at logout, and only root can make it again: the tools also look in the other one.
   const otherPath = socketPath.replace(/^\/run\/user\/(\d+)\/control\/(?=[^/]+$)/, '/tmp/control-$1/');
   let [path, privateFolder] = [socketPath, '']; // where the socket is, and where it is made
-  let [unix, own, isListening]: [Server | null, Stats | null, boolean] = [null, null, false]; // listener, file, start
+  let [unix, own]: [Server | null, Stats | null] = [null, null]; // its listener, and its file
+  let isListening = false;
   const listening = {
     fail({ message, code }: Failure): void {
       report({ type: 'failed', message, code });
