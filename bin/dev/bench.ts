@@ -6,7 +6,7 @@
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { rmSync, writeSync } from 'node:fs';
+import { mkdirSync, rmSync, writeSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { connect } from 'node:net';
 import { availableParallelism, cpus, tmpdir } from 'node:os';
@@ -80,7 +80,7 @@ async function throughput(round: number): Promise<Figures> {
     () => flood(logs, [PAUSE]), () => flood(sleeps, [PAUSE]),
   ]);
   stop(minimal, polls, logs, sleeps);
-  for (const end of ['', '.1']) rmSync(logOf(logs.process.pid) + end, { force: true });
+  rmSync(logFolderOf(logs.process.pid), { recursive: true, force: true });
   return {
     throughput: [[100 * ourGet / get, 100 * ourPost / post, 100 * wakingPost / post], [100]],
     log: [[100 * loggedPost / ourPost], [100]],
@@ -375,7 +375,7 @@ type Server = 'control.ts' | 'node:http';
 type Behavior = 'polls' | 'logs' | 'sleeps' | 'yields' | 'never yields' | 'launched' | 'measures calls';
 
 let status = SystemStatus.ACTIVE;
-const logOf = (pid: number | undefined): string => join(tmpdir(), `runtime-control-bench-${pid}.jsonl`);
+const logFolderOf = (pid: number | undefined): string => join(tmpdir(), `runtime-control-bench-${pid}`);
 
 /** Runs until it is killed. */
 async function runProgram(server: string, behavior: string, iterations: string): Promise<void> {
@@ -410,7 +410,9 @@ function handle(command: string | undefined): void {
 }
 
 async function serveFromOwnThread(logs: boolean): Promise<WebApiServer> {
-  const log = logs ? logOf(process.pid) : undefined;
+  const folder = logFolderOf(process.pid);
+  if (logs) mkdirSync(folder, { mode: 0o700 });
+  const log = logs ? join(folder, 'log.jsonl') : undefined;
   const server = new WebApiServer({ systemStatus: () => status, host: '127.0.0.1', port: 0, maxQueueSize: 1000, log });
   report({ port: (await server.runInBackground()).port });
   return server;
