@@ -158,7 +158,9 @@ describe('The file of a Unix socket', SUITE, () => {
     renameSync(`${socketPath}-`, socketPath);
     await refused;
     rmSync(lock, { recursive: true });
-    await once(createConnection(socketPath).unref(), 'connect');
+    const connection = createConnection(socketPath);
+    await once(connection, 'connect');
+    connection.destroy(); // before its server ends: that would reset it
   });
 
   it('is not created while something of others, or more than an empty folder, is in place of the lock', async (t) => {
