@@ -2,7 +2,6 @@
 // folders of such files.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import fs, {
   chmodSync, chownSync, existsSync, lchownSync, linkSync, lstatSync, lutimesSync, mkdirSync, readdirSync, renameSync, rmSync,
   symlinkSync, utimesSync, writeFileSync,
@@ -17,7 +16,7 @@ import {
   LIMIT, TOKEN, collectThreads, collectWarnings, makeFolder, makeSocketPath, startForeign, startServer, takeAll, until,
 } from '../helpers.ts';
 import { runHost } from '../host.ts';
-import { HOST, PAUSE, STATUS, ask } from '../http.ts';
+import { HOST, PAUSE, STATUS, ask, open } from '../http.ts';
 import { becomeNobody, contentsOf, leaveSocket } from './helpers.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
@@ -158,9 +157,7 @@ describe('The file of a Unix socket', SUITE, () => {
     renameSync(`${socketPath}-`, socketPath);
     await refused;
     rmSync(lock, { recursive: true });
-    const connection = createConnection(socketPath);
-    await once(connection, 'connect');
-    connection.destroy(); // before its server ends: that would reset it
+    await open(t, socketPath);
   });
 
   it('is not created while something of others, or more than an empty folder, is in place of the lock', async (t) => {

@@ -339,7 +339,7 @@ describe('control-run ask', { ...suite, skip: lacks('Linux') }, () => {
     const run = await startAsked(t);
     const messages = Array.from({ length: 16 }, (_, index) => `Question ${index}?`);
     const sockets = messages.map((message, index) => {
-      const socket = connect(run.path).setEncoding('utf8');
+      const socket = connect(run.path).setEncoding('utf8').on('error', () => {});
       t.after(() => socket.destroy());
       socket.write(`${JSON.stringify({ message, timeout: index % 2 ? 3600 : undefined })}\n`);
       return socket;
