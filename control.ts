@@ -50,7 +50,7 @@ import type { Duplex } from 'node:stream';
 
 const { setTimeout: startTimer, setInterval: startInterval, clearTimeout: endTimer } = timers;
 const { setTimeout: sleep, setImmediate: nextTurn } = timers.promises;
-const readClock = clock.now.bind(clock); // and the timers: kept at the import, because tests replace the global ones
+const readClock = clock.now.bind(clock); // kept at the import, as the timers are: tests replace the global ones
 const SOMEBODY = 'somebody'; // holds the pause of a sender without a name
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
 const WARNING = 'ControlWarning'; // the type of all warnings
@@ -371,13 +371,13 @@ function tidy(text: string, maxLength: number = 200): string {
   return Buffer.from(characters.slice(0, maxLength).join('')).toString();
 }
 
-/** Returns Date.now() when performance.now() was 0. The largest value: a delay between the two calls makes it less. */
-function readClockOffset(): number {
-  return Math.max(...Array.from({ length: 9 }, () => Date.now() - performance.now()));
+/** Returns Date.now() when the clock was 0. The largest value: a delay between the two calls makes it less. */
+function readClockOffset(readClock: () => number): number {
+  return Math.max(...Array.from({ length: 9 }, () => Date.now() - readClock()));
 }
 
-/** The server thread's access to shared memory. */
-function linkToHost(data: ThreadData, report: Report) {
+/** The server thread's access to shared memory. `readClock` is that of openJournal(). */
+function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
   const { memory, cells, commandNames, statusNames, maxQueueSize, idPrefix, hasDetail } = data;
   const { waitAsync } = Atomics as any; // ES2024; many programs compile with an older `lib`
   const sampleMs = 9; // how long the host has to sample its status; timers are up to 1 ms early or late
@@ -385,9 +385,7 @@ function linkToHost(data: ThreadData, report: Report) {
   const freshMs = 1; // a sample this young is reused
   const freshDetailMs = 100; // a detail this young is reused
   const maxListed = 16;
-  const { bun, deno } = process.versions as Record<string, string | undefined>; // there, each thread has its own clock
-  const skew = bun ?? deno ? readClockOffset() - data.clockOffset : 0; // wrong if Date is set while the thread starts
-  const journals = openJournals(data.journals, () => performance.now() + skew); // the host's clock shows more
+  const journals = openJournals(data.journals, readClock);
   const { commands, own, posted, statuses, questions, details, declarations } = journals;
   const clockStart = performance.now() - 250 * Atomics.load(memory, cells.CLOCK); // continues that of a dead thread
   let waiting: Connection[] = [];
@@ -558,7 +556,7 @@ function linkToHost(data: ThreadData, report: Report) {
       };
     },
   };
-  if (data.log !== undefined) link.log = createLog(data, journals, skew, link);
+  if (data.log !== undefined) link.log = createLog(data, journals, readClock, link);
   return link;
 }
 
@@ -570,7 +568,7 @@ function linkToHost(data: ThreadData, report: Report) {
 
 function createLog(
   { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames }: ThreadData,
-  { commands, own, posted, statuses, questions }: Journals, skew: number,
+  { commands, own, posted, statuses, questions }: Journals, readClock: () => number,
   link: { report: Report; questions(isForLog: boolean): Question[]; commandInfo(record: JournalRecord): CommandInfo },
 ) {
   const fs = process.getBuiltinModule('node:fs');
@@ -620,7 +618,7 @@ function createLog(
       const command = lane?.read(lane.head());
       if (command !== undefined) news.push([command.started, log.fieldsOf('command', command)]);
       news.sort(([one], [other]) => one - other);
-      const clock = readClockOffset() - skew; // one for the batch: it varies
+      const clock = readClockOffset(readClock); // one for the batch: it varies
       const [[time] = [Date.now() - clock]] = news;
       if (event !== undefined) news.unshift([time, event]);
       if (lost > 0) news.unshift([time, { event: 'lost', lines: lost, error: log.error ?? 'not written in time' }]);
@@ -1296,7 +1294,10 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, lo
 /** Runs in the server thread, which has the functions below. */
 function runThread(): void {
   const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
-  const link = linkToHost(workerData, (message) => parentPort?.postMessage(message));
+  // On Deno and Bun, each thread has a clock of its own. The skew is wrong if Date is set while the thread starts.
+  const { bun, deno } = process.versions as Record<string, string | undefined>;
+  const skew = bun ?? deno ? readClockOffset(() => performance.now()) - workerData.clockOffset : 0;
+  const link = linkToHost(workerData, (message) => parentPort?.postMessage(message), () => performance.now() + skew);
   const server = serve(workerData, link);
   const listening = listen(workerData, server, link);
   process.on('uncaughtException', listening.fail);
@@ -2005,7 +2006,7 @@ export class WebApiServer<Name extends string = never> {
   }
 
   #createThread(): Worker {
-    this.#data.clockOffset = readClockOffset();
+    this.#data.clockOffset = readClockOffset(readClock);
     const source = `(() => { ${THREAD_FUNCTIONS.join('\n')} (${runThread})(); })();`;
     return new Worker(source, {
       eval: true, workerData: this.#data, name: 'runtime-control',
@@ -2061,8 +2062,7 @@ export class WebApiServer<Name extends string = never> {
 
   /** Logs what the thread has not, and the end. */
   #endLog(): void {
-    const data = { ...this.#data, clockOffset: readClockOffset() };
-    const { log } = linkToHost(data, (message) => this.#warnOnce(String(message)));
+    const { log } = linkToHost(this.#data, (message) => this.#warnOnce(String(message)), readClock);
     log?.write();
     log?.write({ event: 'end' });
   }

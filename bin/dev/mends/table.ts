@@ -36,8 +36,8 @@ export const MENDS: readonly Mend[] = [
   {
     bug: 'If the clock was set while the server thread',
     edits: [[
-      'control.ts', 'bun ?? deno ? readClockOffset() - data.clockOffset : 0;',
-      'readClockOffset() - data.clockOffset;',
+      'control.ts', 'bun ?? deno ? readClockOffset(() => performance.now()) - workerData.clockOffset : 0;',
+      'readClockOffset(() => performance.now()) - workerData.clockOffset;',
     ]],
   },
   {

@@ -1,9 +1,11 @@
 // launch(): commands and signals that coincide or come at the wrong time.
 
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LIMIT, TOKEN, collectWarnings, getInfo, launchSystem, perform, until } from '../helpers.ts';
+import { LIMIT, TOKEN, collectWarnings, getInfo, launchSystem, makeFolder, perform, until } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { BEARER, RESUME, SHUTDOWN, STATUS, WAIT, ask } from '../http.ts';
 import { lacks } from '../needs.ts';
@@ -198,13 +200,16 @@ describe('A signal', { ...LIMIT, skip: lacks('Unix'), concurrency: 3 }, () => {
     });
   }
 
-  it('does not change time limits by a clock of a test', async (t) => {
+  it('changes neither time limits nor the log by a clock of a test', async (t) => {
+    const log = join(makeFolder(t), 'log.jsonl');
     const host = runHost(t, `
-      const server = await serve();
+      const server = await serve({ log: ${JSON.stringify(log)} });
       performance.now = () => 1e9;
       server.ask('ready?', { timeout: 100 }).catch(() => {});
       say(server.nextCommandSync());
       say(server.nextCommandSync({ timeout: 1000 }));
+      server.post('resume');
+      server.receiveCommand();
       await server.close();
     `);
     const port = await host.hear<number>();
@@ -218,6 +223,8 @@ describe('A signal', { ...LIMIT, skip: lacks('Unix'), concurrency: 3 }, () => {
     await until(async () => hasPassed || await getInfo(port).then(() => false, () => hasPassed)); // each wakes the host
     assert.equal(await limit, null);
     await host.ends();
+    const ages = readFileSync(log, 'utf8').trimEnd().split('\n').map((line) => Date.now() - Date.parse(JSON.parse(line).time));
+    assert.ok(ages.every((age) => Math.abs(age) < 60_000), String(ages));
   });
 
   it('ends the system even if the last save of a shutdown by command fails meanwhile', async (t) => {
