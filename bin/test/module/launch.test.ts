@@ -223,8 +223,9 @@ describe('A signal', { ...LIMIT, skip: lacks('Unix'), concurrency: 3 }, () => {
     await until(async () => hasPassed || await getInfo(port).then(() => false, () => hasPassed)); // each wakes the host
     assert.equal(await limit, null);
     await host.ends();
-    const ages = readFileSync(log, 'utf8').trimEnd().split('\n').map((line) => Date.now() - Date.parse(JSON.parse(line).time));
-    assert.ok(ages.every((age) => Math.abs(age) < 60_000), String(ages));
+    for (const line of readFileSync(log, 'utf8').trimEnd().split('\n')) {
+      assert.ok(Math.abs(Date.now() - Date.parse(JSON.parse(line).time)) < 60_000, line);
+    }
   });
 
   it('ends the system even if the last save of a shutdown by command fails meanwhile', async (t) => {

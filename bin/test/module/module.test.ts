@@ -62,7 +62,8 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
     const path = join(makeFolder(t), 'control.mjs');
     const source = readFileSync(join('dist', 'control.js'), 'utf8');
     for (const [where, text] of [
-      ['at the start', 'function linkToHost(data, report, readClock) {'], ['at the first connection', 'onConnection(socket, isUnix) {'],
+      ['at the start', 'function linkToHost(data, report, readClock) {'],
+      ['at the first connection', 'onConnection(socket, isUnix) {'],
     ] as const) {
       assert.equal(source.split(text).length, 2, text);
       writeFileSync(path, source.replace(text, `${text} _helper();`));
