@@ -192,7 +192,7 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
   it('reports a system at an address of a machine that cannot be reached as not answering', async (t) => {
     const run = (...args: string[]): Promise<Ended> => reach(t, ['m=/nowhere/x y'], args);
     const [status, pause, wait] = await Promise.all([
-      run('status'), run('pause', ':80', '--wait'), run('wait', 'offline', ':80', '--timeout', '2'),
+      run('status'), run('pause', ':80', '--wait'), run('wait', 'offline', ':80', '--timeout', '1'),
     ]);
     assert.deepEqual([status.code, status.stdout], [5, `m/localhost:8391  no answer: ${NO_COMMAND}\n`]);
     assert.deepEqual([pause.code, pause.stderr], [5, `control-client: m/:80: pause not sent: ${NO_COMMAND}\n`]);
