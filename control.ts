@@ -1,6 +1,6 @@
-/*! control.ts 0.22.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.23.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
-/* istanbul ignore file @preserve (in a bundle: the whole bundle) */
+/* istanbul ignore file @preserve */
 //
 // Copy this file into a program that runs for days. You can then pause, resume, save and shut down that program from
 // outside. The HTTP server runs in its own thread and shares memory with the program, so it responds within
@@ -31,7 +31,7 @@
 // Deno and Bun, compiled for ES2015 or newer by tsc, or for ES2017 by other tools. The host is the controlled program.
 // A wrong type or an unknown option throws a TypeError, and a value out of range a RangeError.
 
-import { EventEmitter, once } from 'node:events';
+import { once } from 'node:events';
 import { hostname } from 'node:os';
 import { parse as parsePath, resolve as resolvePath } from 'node:path';
 import { performance as clock } from 'node:perf_hooks';
@@ -43,24 +43,26 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
-/** The version of this file. */ export const VERSION: string = '0.22.0';
+/** The version of this file. */ export const VERSION: string = '0.23.0';
 /** The default host name of servers and clients. */ export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
 
 const { setTimeout: startTimer, setInterval: startInterval, clearTimeout: endTimer } = timers;
 const { setTimeout: sleep, setImmediate: nextTurn } = timers.promises;
-const readClock = clock.now.bind(clock); // kept at the import, as the timers are: tests replace the global ones
+const readNow = clock.now.bind(clock); // kept at the import, as the timers are: tests replace the global ones
+const { timeOrigin } = clock;
+const readClock = (): number => timeOrigin + readNow(); // milliseconds, alike in both threads; it cannot be set
 const SOMEBODY = 'somebody'; // holds the pause of a sender without a name
-const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown; a busy machine may take long
-const WARNING = 'ControlWarning'; // the type of all warnings
+const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown
+const WARNING = 'ControlWarning';
 const BASE_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxQueueSize', 'maxConnections', 'log'];
 const SERVER_OPTIONS = ['systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', ...BASE_OPTIONS];
 const LAUNCH_OPTIONS = ['webApiAddress', 'startPaused', ...BASE_OPTIONS];
 const interruptions: WeakSet<object> = new WeakSet(); // the errors by which commands interrupt steps
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
 
-// ───── Statuses and commands ─────────────────────────────────────────────────────────────────────────────────────
+// ── Statuses and commands ──
 
 /** The status of a system. The client reports `OFFLINE` if it cannot get the status; servers never send it. */
 export class SystemStatus {
@@ -70,15 +72,12 @@ export class SystemStatus {
   static readonly RESUMING: SystemStatus = new SystemStatus('resuming');
   static readonly SHUTTING_DOWN: SystemStatus = new SystemStatus('shutting down');
   static readonly OFFLINE: SystemStatus = new SystemStatus('offline');
-
   /** The lowercase name, as sent by `GET /api/status`. */
   readonly statusName: 'active' | 'pausing' | 'paused' | 'resuming' | 'shutting down' | 'offline';
-
   private constructor(statusName: SystemStatus['statusName']) {
     this.statusName = statusName;
     Object.freeze(this);
   }
-
   /** Returns `statusName`. */ toString(): string { return this.statusName; }
 }
 Object.freeze(SystemStatus);
@@ -123,8 +122,7 @@ export interface CommandRequest<Name extends string = never> {
   reason?: string | undefined;
 }
 
-/** Options of `ask()`. */
-export interface AskOptions<Types = Record<string, keyof ValueTypes>> {
+/** Options of `ask()`. */ export interface AskOptions<Types = Record<string, keyof ValueTypes>> {
   /** What an answer consists of. Default: `{ approved: { type: 'boolean' } }`, a yes or no. */
   parameters?: ParametersOf<Types> | undefined;
   /** Milliseconds after which the question has expired. Default: none. */ timeout?: number | undefined;
@@ -145,216 +143,298 @@ export interface CommandOutcome {
   error?: unknown;
 }
 
-// ───── Journal ───────────────────────────────────────────────────────────────────────────────────────────────────
+// ── Cells and bells ──
 //
-// The queue is a journal: a ring of records in shared memory. The server thread appends a command, the host takes it
-// and adds the outcome to the same record. Records stay readable until the ring wraps around to them.
+//    cell          writer  reader  meaning
+//    SEQUENCE      thread  host    counts commands, answers and sample requests; a bell
+//    REQUESTED     thread  host    SEQUENCE at the latest sample request; a bell
+//    RESPONDED     thread  host    the number of the latest command that the host may return
+//    STOP          thread  both    1 + the slot of the latest pause or shutdown of a client, or 0
+//    DETAIL        both    both    1 while the thread requests a detail; the host resets it
+//    ACCEPTED      both    both    numbers commands and questions
+//    LOST          both    both    how many lines the log lacks
+//    CHANGES       both    thread  counts what changes in /api/info: its tag
+//    NEWS          host    thread  counts changes by the host, and its samples; a bell
+//    HEARD         host    thread  counts its looks and samples
+//    ACKNOWLEDGED  host    thread  SEQUENCE before its latest sample
 //
-//  clients ──HTTP──▶ server thread ──append──▶ [ command, arguments, who │ state, time, outcome ] ──take──▶ host
-//                          ▲                                         │         ▲                             │
-//                          └──────────────── outcomes ◀──────────────┘         └──────────── complete ───────┘
+// Whoever wants to hear of news waits for a bell, with Atomics.wait() or waitAsync(). `waiters` counts them by bell, so
+// that ringing costs little while nobody waits. A command rings SEQUENCE only: a program that polls is not woken.
 //
-//    record    n−3      n−2      n−1        n       n+1
-//             done    failed   running   waiting  waiting
-//                                          TAIL               HEAD
-//
-// HEAD counts the records appended, TAIL those taken, ENDED those completed, all modulo 2³². The number of slots is a
-// power of two, so consecutive records stay in consecutive slots. Every field of a record has one writer at a time.
-// HEAD is stored after the record, and the state after the outcome. A record is complete before the next is taken.
-// There are seven journals: see prepareThreadData(). The thread appends to the lanes, and the host to the others.
-//
-// - One counter, ACCEPTED, numbers the commands of all journals: #waiting() orders them by it. There may be gaps.
-// - receiveCommand() takes what is delivered, #complete() completes it, and #settle() does both to what never is.
-// - A slot is reused 16 records later than the queue requires, and enqueue() settles the waits at every eighth one.
-// - Questions are no ring: an open one keeps its slot. The thread completes it by an answer, the host by a withdrawal,
-//   both by expiry: whoever exchanges its state first. The word of a state has the number of the question, so a late
-//   answer does not reach the next question in the same slot.
+// GET /api/status must report the present status, which only systemStatus() knows. The host reads SEQUENCE, samples and
+// stores what it has read in ACKNOWLEDGED: the sample is newer than all that SEQUENCE had counted.
 
-/** @param readClock Returns the milliseconds by the host's clock, which cannot be set. */
-function openJournal({ memory, slots, textBytes, resultBytes, idPrefix }: JournalMemory, readClock: () => number) {
-  const [headAt, tailAt, endsAt, firstRecord] = [0, 16, 17, 32]; // words; each writer has its own cache line
-  const [codeAt, stateAt, lengthAt, resultLengthAt, numberAt, expiresAt, loggedAt] = [0, 1, 2, 3, 4, 5, 14];
-  const [atAt, takenAt, startAt, endAt, wordsPerRecord] = [3, 4, 5, 6, 16]; // of two words; two by the clock
-  const states = ['none', 'open', 'value', 'error', 'valueOmitted', 'answer', 'expired', 'withdrawn'];
-  const open = 1;
-  const words = new Int32Array(memory);
-  const times = new Float64Array(memory);
-  const texts = Buffer.from(memory);
-  const firstRoom = 4 * (firstRecord + slots * wordsPerRecord);
-  const journal = {
-    head(): number { return Atomics.load(words, headAt); },
-    tail(): number { return Atomics.load(words, tailAt); },
-    waiting(): number { return (Atomics.load(words, headAt) - Atomics.load(words, tailAt)) | 0; },
-    ends(): number { return Atomics.load(words, endsAt); },
-    /** Returns whether a record is still there, or is the next one. */
-    has(index: number): boolean { return ((journal.head() - index) | 0) < slots; },
-    codeOf(index: number): number { return words[journal.find(index) + codeAt] as number; },
-    numberOf(index: number): number { return words[journal.find(index) + numberAt] as number; },
+const CELL = {
+  SEQUENCE: 0, REQUESTED: 1, RESPONDED: 2, STOP: 3, DETAIL: 4, ACCEPTED: 5, LOST: 6, CHANGES: 7, NEWS: 8,
+  HEARD: 16, ACKNOWLEDGED: 17, // in a cache line of their own: they are written at each look
+} as const;
+
+/** Calls back once a bell differs from the value, or is rung. */
+function onRing({ memory, waiters }: ThreadData, bell: number, value: number, act: () => void): void {
+  Atomics.add(waiters, bell, 1); // first: who changes the cell sees this, or the change is seen here
+  const { async: isWaiting, value: rung } = (Atomics as any).waitAsync(memory, bell, value); // ES2024
+  void (isWaiting ? rung : Promise.resolve()).then(() => {
+    Atomics.sub(waiters, bell, 1);
+    act();
+  });
+}
+function ringBell({ memory, waiters }: ThreadData, bell: number): void {
+  if (Atomics.load(waiters, bell) !== 0) Atomics.notify(memory, bell);
+}
+
+// ── The table ──
+//
+// All that the two threads tell each other is a record in a slot of one table in shared memory.
+//
+//  clients              the table                                                    the program
+//     │                 number  state  text                result                        ▲
+//    HTTP               41      done   {"by":"ana"}        {"value":"1.json"}            │
+//     ▼      ──open──▶  42      taken  {"name":"evaluate"}             ◀──take, end──    ▼
+//  the thread ◀─read──  43      open                                   ◀──open──── the host
+//
+// - The slots of each kind are a ring. HEAD is where the next record is opened; commands wait from TAIL to HEAD. Ended
+//   records stay readable until the ring comes round to their slots. HEAD passes the slot of an open question.
+// - The word of a record is its number, modulo 2²⁹, and its state: open, taken, and done or failed; a question is open,
+//   and done, expired or withdrawn. It is written after the record. Then only the word is exchanged: whoever does that
+//   first has taken the command or ended the question. Readers compare it before and after, and read no text meanwhile.
+// - One counter, ACCEPTED, numbers commands and questions in order. A number that a dying thread did not use is a gap.
+//   What the host reports (status, detail, declarations) is done at once, and numbered by slot.
+// - `logged` is the word that the log has. Whoever overwrites a slot adds to LOST what the log lacks of it. The thread
+//   loses nothing: it writes the log, and responds to those who wait, before it opens a slot again.
+
+type Kind = 'client' | 'own' | 'posted' | 'question' | 'status' | 'detail' | 'declarations';
+type State = 'free' | 'open' | 'taken' | 'done' | 'failed' | 'expired' | 'withdrawn' | 'writing';
+
+/** Both threads share the clock, in milliseconds. `onChange` is called after each change: the host rings NEWS. */
+function openTable(data: ThreadData, readClock: () => number, onChange: () => void) {
+  const { memory, cells, table: shared } = data;
+  const { idPrefix, rings, kinds, heads, tails, words, logged, numbers, codes, limits, sizes, times } = shared;
+  const states: State[] = ['free', 'open', 'taken', 'done', 'failed', 'expired', 'withdrawn', 'writing'];
+  const [open, taken, done, failed, writing] = [1, 2, 3, 4, 7];
+  const [acceptedAt, takenAt, openedAt, endedAt] = [0, 1, 2, 3]; // the latter two by readClock()
+  const resultAt = 8192; // in the room of a slot
+  const texts = Buffer.from(shared.texts);
+  const table = {
+    /** Returns where the texts of a slot begin: 16 KiB. Those of a status, the last kind, have 32 for 16 holds. */
+    roomOf(slot: number): number { return 16_384 * (slot + Math.max(0, slot - rings.status.first)); },
+    codeOf(slot: number): number { return Atomics.load(codes, slot); },
+    numberOf(slot: number): number { return Atomics.load(numbers, slot); },
+    stateOf(slot: number): State { return states[Atomics.load(words, slot) & 7] as State; },
+    isPending(slot: number): boolean { return table.stateOf(slot) === 'open' || table.stateOf(slot) === 'taken'; },
     /** Returns the milliseconds after which a record has expired, or 0 if it has not. */
-    expiredAfter(index: number): number {
-      const record = journal.find(index);
-      const limit = words[record + expiresAt] as number;
-      const age = readClock() - (times[record / 2 + startAt] as number);
-      return limit > 0 && age >= limit ? limit : 0;
+    expiredAfter(slot: number): number {
+      const limit = Atomics.load(limits, slot);
+      return limit > 0 && readClock() - (times[4 * slot + openedAt] as number) >= limit ? limit : 0;
     },
-    /** Lets a command that waits never expire. */
-    keep(index: number): void { words[journal.find(index) + expiresAt] = 0; },
-    isComplete(index: number): boolean { return (Atomics.load(words, journal.find(index) + stateAt) & 7) !== open; },
-    find(index: number): number { return firstRecord + (index & (slots - 1)) * wordsPerRecord; },
-    findRoom(index: number): number { return firstRoom + (index & (slots - 1)) * (textBytes + resultBytes); },
-
-    /** Appends a record and returns its index. Only commands have a number, may expire, and are logged beforehand. */
-    append(code: number, at: number, text: string, number: number = 0, expires: number = 0, log?: () => void): number {
-      const index = journal.head();
-      const record = journal.find(index);
-      Atomics.store(words, record + stateAt, 0); // for all()
-      words[record + codeAt] = code;
-      words[record + resultLengthAt] = 0;
-      words[record + lengthAt] = text === '' ? 0 : texts.write(text, journal.findRoom(index), textBytes);
-      words[record + numberAt] = number;
-      words[record + expiresAt] = expires;
-      times[record / 2 + atAt] = at || 1; // 0: never used
-      times[record / 2 + startAt] = readClock();
-      Atomics.store(words, record + stateAt, (number << 3) | open);
-      log?.();
-      Atomics.store(words, headAt, (index + 1) | 0);
-      return index;
-    },
-
-    /** Takes the next record and returns its index. There must be one. */
-    take(): number {
-      times[journal.find(journal.tail()) / 2 + takenAt] = Date.now();
-      return Atomics.add(words, tailAt, 1);
-    },
-
-    /** Adds the outcome of a record: its text is JSON or nothing, or an error. Returns false if it has one already. */
-    complete(index: number, outcome: Outcome, text: string, number: number = journal.numberOf(index)): boolean {
-      const [record, room] = [journal.find(index), journal.findRoom(index) + textBytes];
-      const present = (number << 3) | open;
-      if (Atomics.load(words, record + stateAt) !== present) return false; // a question, or the next one in its slot
-      if (text !== '') words[record + resultLengthAt] = texts.write(text, room, resultBytes);
-      times[record / 2 + endAt] = readClock();
-      const next = (number << 3) | states.indexOf(outcome);
-      const isOpen = Atomics.compareExchange(words, record + stateAt, present, next) === present;
-      if (isOpen) Atomics.add(words, endsAt, 1);
-      return isOpen;
-    },
-
-    read(index: number) {
-      const record = journal.find(index);
-      const room = journal.findRoom(index);
-      const word = Atomics.load(words, record + stateAt); // before the outcome
-      const kind = states[word & 7] as string;
-      const text = texts.toString('utf8', room, room + (words[record + lengthAt] as number));
-      const end = room + textBytes + (words[record + resultLengthAt] as number);
-      const result = kind === 'open' ? '' : texts.toString('utf8', room + textBytes, end);
-      const [by, reason, name, json] = (kind === 'answer' ? result : text).split('\n');
-      const number = words[record + numberAt] as number;
-      const [started, ended] = [times[record / 2 + startAt] as number, times[record / 2 + endAt] as number];
-      return {
-        index, word, logged: words[record + loggedAt] as number,
-        id: `${idPrefix}${number >>> 0}`,
-        code: words[record + codeAt] as number,
-        number,
-        at: times[record / 2 + atAt] as number,
-        started, ended, // by the clock that cannot be set
-        seconds: kind === 'open' ? undefined : Math.max(0, Math.round(ended - started)) / 1000,
-        isTaken: kind !== 'open' || ((journal.tail() - index) | 0) > 0,
-        takenAt: times[record / 2 + takenAt] as number, // after isTaken
-        isComplete: kind !== 'open',
-        text, by: by || undefined, reason: reason || undefined, name, json, // the latter two: own commands, answers
-        error: kind === 'error' ? result : kind === 'expired' || kind === 'withdrawn' ? kind : undefined,
-        value: kind === 'value' && result !== '' ? result : undefined, // JSON
-        valueOmitted: kind === 'valueOmitted' ? result : undefined,
-      };
-    },
-
-    /** Passes over the slot of an open question. */
-    skip(): void { Atomics.add(words, headAt, 1); },
-    /** Notes what the log has of a record. */
-    setLogged({ index, word }: { index: number; word: number }): void { words[journal.find(index) + loggedAt] = word; },
-    wordOf(slot: number): number { return Atomics.load(words, journal.find(slot) + stateAt); },
-    /** Returns the records of all slots, or of those whose present state is not in the log. */
-    all(isForLog: boolean = false) {
-      return Array.from({ length: slots }, (_, slot) => slot).filter((slot) => {
-        return journal.wordOf(slot) !== (isForLog ? words[journal.find(slot) + loggedAt] : 0);
-      }).map((slot) => {
-        let record = journal.read(slot);
-        while (record.word !== journal.wordOf(slot)) record = journal.read(slot);
-        return record;
-      }).filter(({ word }) => word !== 0); // 0: never used, or being written
-    },
-    /** Completes what is due. */
-    expire(): void {
-      for (let slot = 0; slot < slots; slot += 1) {
-        const number = journal.numberOf(slot); // first
-        if (!journal.isComplete(slot) && journal.expiredAfter(slot) > 0) journal.complete(slot, 'expired', '', number);
+    /** Lets a record never expire. */ keep(slot: number): void { Atomics.store(limits, slot, 0); },
+    /** Ends the questions that have expired. */
+    expireQuestions(): void {
+      const { first, size } = rings.question;
+      for (let slot = first; slot < first + size && times[4 * slot + openedAt] !== 0; slot += 1) {
+        const word = Atomics.load(words, slot); // before the clock
+        if ((word & 7) === open && table.expiredAfter(slot) > 0) table.change(slot, 'expired', '', word);
       }
     },
 
-    /** Returns the latest records, oldest first. */
-    latest(count: number) {
+    /** Returns, in order, the records opened last, and of a lane those taken last and next. */
+    recent(wanted: Kind[], count: number): SlotRecord[] {
+      const slots = wanted.flatMap((kind) => {
+        const { at, first, size } = rings[kind];
+        const [head, tail] = [Atomics.load(heads, at), Atomics.load(tails, at)];
+        const places = [tail - 1, tail, ...Array.from({ length: count }, (_, index) => head - 1 - index)];
+        return Array.from(new Set(places.map((place) => first + (place + 2 * size) % size)));
+      });
+      const records = slots.map(table.read).filter(({ state }) => state !== 'free' && state !== 'writing');
+      return records.sort((one, other) => (one.number - other.number) | 0);
+    },
+    questions(): SlotRecord[] { return table.recent(['question'], rings.question.size); },
+    latest(kind: Kind): number {
+      const { at, first, size } = rings[kind];
+      return first + (Atomics.load(heads, at) + size - 1) % size;
+    },
+    /** Reads the record that was opened last: the present status, detail or declarations. */
+    present(kind: Kind): SlotRecord {
       for (;;) {
-        const end = journal.head();
-        const records = Array.from({ length: count }, (_, position) => journal.read((end - count + position) | 0));
-        if (journal.has((end - count) | 0)) return records.filter(({ at }) => at > 0); // 0: never used
+        const slot = table.latest(kind);
+        const record = table.read(slot);
+        if (record.state !== 'writing' && table.latest(kind) === slot) return record; // else it has just gone
+      }
+    },
+    /** Returns the slot of the next record of a kind. It may hold one that has just ended, which open() overwrites. */
+    claim(kind: Kind): number {
+      const { at, first, size } = rings[kind];
+      let index = Atomics.load(heads, at);
+      while (kind === 'question' && table.isPending(first + index)) index = (index + 1) % size;
+      return first + index;
+    },
+
+    /** Opens a record in a claimed slot. */
+    open(slot: number, code: number, text: string, limit: number = 0, time: number = Date.now(), log?: () => void) {
+      const { at, first, size, isReport, events } = rings[kinds[slot] as Kind];
+      const number = (isReport ? table.numberOf(slot) : Atomics.add(memory, cells.ACCEPTED, 1)) + 1;
+      const word = Atomics.exchange(words, slot, writing);
+      const known = Atomics.exchange(logged, slot, (number - 1) << 3); // it has nothing of the new record
+      const isRecord = data.log !== undefined && (word & 7) % writing !== 0; // else a dying thread did not open it
+      if (isRecord) Atomics.add(memory, cells.LOST, eventsSince(events, known, word).length);
+      numbers[slot] = number;
+      codes[slot] = code;
+      limits[slot] = limit;
+      sizes[2 * slot] = text === '' ? 0 : texts.write(text, table.roomOf(slot));
+      sizes[2 * slot + 1] = 0;
+      times[4 * slot + acceptedAt] = time;
+      times[4 * slot + openedAt] = readClock();
+      if (log !== undefined) Atomics.store(words, slot, number << 3); // not open yet: for the log alone
+      log?.();
+      Atomics.store(words, slot, (number << 3) | (isReport ? done : open));
+      Atomics.store(heads, at, (slot - first + 1) % size);
+      if (kinds[slot] !== 'detail') Atomics.add(memory, cells.CHANGES, 1);
+      onChange();
+    },
+
+    /** Takes or ends a record, with the result as JSON, unless it has ended or has another word. */
+    change(slot: number, state: State, result: string = '', word: number = Atomics.load(words, slot)): boolean {
+      if (Atomics.load(words, slot) !== word || (word & 7) > taken) return false;
+      if (result !== '') sizes[2 * slot + 1] = texts.write(result, table.roomOf(slot) + resultAt);
+      if (state === 'taken') times[4 * slot + takenAt] = Date.now();
+      else times[4 * slot + endedAt] = readClock();
+      if (Atomics.compareExchange(words, slot, word, (word & ~7) | states.indexOf(state)) !== word) return false;
+      const { at, first, size } = rings[kinds[slot] as Kind];
+      if ((word & 7) === open) Atomics.store(tails, at, (slot - first + 1) % size); // it was the next of its lane
+      Atomics.add(memory, cells.CHANGES, 1);
+      onChange();
+      return true;
+    },
+
+    read(slot: number): SlotRecord {
+      for (;;) {
+        const word = Atomics.load(words, slot);
+        const [number, code] = [Atomics.load(numbers, slot), Atomics.load(codes, slot)];
+        const hasResult = (word & 7) === done || (word & 7) === failed; // not that of an answer that came too late
+        const text = (word & 7) === writing ? '' : table.textOf(slot, 0);
+        const result = hasResult ? table.textOf(slot, 1) : '';
+        const [at = 0, took = 0, opened = 0, ended = 0] = times.slice(4 * slot, 4 * slot + 4);
+        if (Atomics.load(words, slot) !== word) continue; // it has just changed
+        const [kind, state] = [kinds[slot] as Kind, states[word & 7] as State];
+        return {
+          slot, word, kind, state, number, code, at, takenAt: took, opened, ended,
+          id: `${idPrefix}-${kind === 'question' ? 'q' : kind === 'posted' ? 'i' : ''}${number >>> 0}`,
+          given: JSON.parse(text || '{}'), result: JSON.parse(result || '{}'),
+          seconds: (word & 7) < done ? undefined : Math.max(0, Math.round(ended - opened)) / 1000,
+        };
+      }
+    },
+    /** Returns the text (part 0) or the result (part 1) as JSON. */
+    textOf(slot: number, part: 0 | 1): string {
+      const [start, size] = [table.roomOf(slot) + part * resultAt, Atomics.load(sizes, 2 * slot + part)];
+      return size === 0 ? '' : texts.toString('utf8', start, start + size);
+    },
+  };
+  return table;
+}
+
+/** Returns which events lie between two words of a slot, the one that the log has and the present one. */
+function eventsSince(events: readonly string[], known: number, word: number): string[] {
+  const isNew = (word ^ known) >> 3 !== 0;
+  const hasEnded = (word & 7) >= 3 && (isNew || (known & 7) < 3); // 3: done
+  return events.slice(isNew ? 0 : 1, hasEnded ? 2 : 1);
+}
+
+type Table = ReturnType<typeof openTable>;
+type SlotRecord = {
+  slot: number; word: number; kind: Kind; state: State; number: number; code: number; at: number; takenAt: number;
+  opened: number; ended: number; id: string; given: Given; result: Result; seconds: number | undefined;
+};
+type Given = Partial<AskInfo & CommandRequest & SystemInfo & { mine: boolean; during: string }>;
+type Result = Partial<CommandInfo>; // or an answer
+
+/** Allocates the table. Memory for texts that is never used costs nothing. */
+function allocateTable(idPrefix: string, laneSize: number) {
+  const rings = {} as Record<Kind, { at: number; first: number; size: number; isReport: boolean; events: string[] }>;
+  const kinds: Kind[] = []; // by slot, as the rest
+  for (const [kind, size, ...events] of [
+    ['client', laneSize, 'command', 'outcome'], // a lane of the queue: the four commands
+    ['own', laneSize, 'command', 'outcome'], // the other one: own commands
+    ['posted', laneSize, 'command', 'outcome'], // commands of the program itself, opened by the host
+    ['question', 128, 'ask', 'answer'], // by the host; at most 16 are open, and the log takes the others in 250 ms
+    ['detail', 4], ['declarations', 4], ['status', 128, 'status'], // by the host; the latest counts
+  ] as [kind: Kind, size: number, ...events: string[]][]) {
+    rings[kind] = { at: Object.keys(rings).length, first: kinds.length, size, isReport: events.length < 2, events };
+    kinds.push(...Array<Kind>(size).fill(kind));
+  }
+  const integers = (count: number = kinds.length): Int32Array => new Int32Array(new SharedArrayBuffer(4 * count));
+  return {
+    idPrefix, kinds, rings, heads: integers(8), tails: integers(8), words: integers(), logged: integers(),
+    numbers: integers(), codes: integers(), limits: integers(), sizes: integers(2 * kinds.length),
+    times: new Float64Array(new SharedArrayBuffer(32 * kinds.length)),
+    texts: new SharedArrayBuffer(16_384 * (kinds.length + rings.status.size)),
+  };
+}
+
+// ── The queue ──
+//
+// The order in which commands are taken: see WebApiServer. Both threads look at it, and nothing in it grows with the
+// number of commands that wait: it needs the next one of each lane, and the latest pause or shutdown, which STOP notes.
+
+function openQueue({ memory, cells, commandNames, table: { rings, kinds, heads, tails } }: ThreadData, table: Table) {
+  const [pause, shutdown] = [commandNames.indexOf('pause'), commandNames.indexOf('shutdown')];
+  const queue = {
+    count(kind: Kind): number {
+      const { at, size } = rings[kind];
+      return (Atomics.load(heads, at) - Atomics.load(tails, at) + size) % size;
+    },
+    /** Returns the command of a kind that is taken next. */
+    tail(kind: Kind): number { return rings[kind].first + Atomics.load(tails, rings[kind].at); },
+
+    /** Returns the command that is taken next, or that would be if these were the tails. */
+    next(from: Int32Array = tails, stop: number = queue.lastStop()): number | undefined {
+      const { posted, client, own } = rings;
+      const postedAt = Atomics.load(from, posted.at);
+      if (postedAt !== Atomics.load(heads, posted.at)) return posted.first + postedAt;
+      let [head, ownHead] = [0, 0];
+      do {
+        head = Atomics.load(heads, client.at);
+        ownHead = Atomics.load(heads, own.at);
+      } while (head !== Atomics.load(heads, client.at)); // both are of one moment
+      const [at, ownAt] = [Atomics.load(from, client.at), Atomics.load(from, own.at)];
+      if (ownAt === ownHead) return at === head ? undefined : client.first + at;
+      const [one, other] = [client.first + at, own.first + ownAt];
+      const isFirst = ((table.numberOf(one) - table.numberOf(other)) | 0) < 0 || queue.isAmong(stop, at, head);
+      return at !== head && isFirst ? one : other;
+    },
+    /** Returns the last stop in the lane of the four that has not expired, or -1. STOP notes the last one of all. */
+    lastStop(): number {
+      const { at, first, size } = rings.client;
+      let slot = Atomics.load(memory, cells.STOP) - 1;
+      const [head, tail] = [Atomics.load(heads, at), Atomics.load(tails, at)]; // after STOP
+      while (queue.isAmong(slot, tail, head) && (!queue.isStop(slot) || table.expiredAfter(slot) > 0)) {
+        slot = first + (slot - first + size - 1) % size;
+      }
+      return queue.isAmong(slot, tail, head) ? slot : -1;
+    },
+    isStop(slot: number): boolean { return table.codeOf(slot) === pause || table.codeOf(slot) === shutdown; },
+    /** Whether a slot of the lane of the four is from an index on, and before another one. */
+    isAmong(slot: number, from: number, end: number): boolean {
+      const { first, size } = rings.client;
+      return slot >= 0 && (slot - first - from + size) % size < (end - from + size) % size;
+    },
+
+    find(isWanted: (slot: number) => boolean): number | undefined {
+      const stop = queue.lastStop();
+      for (const from = tails.slice(); ;) {
+        const slot = queue.next(from, stop);
+        if (slot === undefined || isWanted(slot)) return slot;
+        const { at, first, size } = rings[kinds[slot] as Kind];
+        from[at] = (slot - first + 1) % size;
       }
     },
   };
-  return journal;
+  return queue;
 }
 
-type Outcome = 'value' | 'error' | 'valueOmitted' | 'answer' | 'expired' | 'withdrawn'; // the latter three: questions
-type Journal = ReturnType<typeof openJournal>;
-type JournalRecord = ReturnType<Journal['read']>;
-type Question = JournalRecord & { ask: AskInfo };
-type JournalMemory = ReturnType<typeof allocateJournal>;
-type Journals = Record<keyof ThreadData['journals'], Journal>;
+type Queue = ReturnType<typeof openQueue>;
 
-/** Allocates a journal. With 16 slots more than the queue needs, the latest 16 taken stay readable. */
-function allocateJournal(leastSlots: number, idPrefix: string = '', textBytes: number = 8192) {
-  const slots = 2 ** (32 - Math.clz32(leastSlots - 1));
-  const resultBytes = 4096; // like textBytes, the room of each record, behind all records: unused ones cost no memory
-  const memory = new SharedArrayBuffer(4 * 32 + slots * (4 * 16 + textBytes + resultBytes));
-  return { memory, slots, textBytes, resultBytes, idPrefix };
-}
-
-function openJournals(memories: ThreadData['journals'], readClock: () => number): Journals {
-  const journals = Object.entries(memories).map(([name, memory]) => [name, openJournal(memory, readClock)]);
-  return Object.fromEntries(journals) as Journals;
-}
-
-// ───── Shared memory ─────────────────────────────────────────────────────────────────────────────────────────────
+// ── The thread's side ──
 //
-// Besides the journals, the two threads share one Int32Array.
-//
-// When HEAD counts a command, SEQUENCE wakes a host in nextCommandSync(), and a message wakes one that has SLEEPERS.
-// The way back is NEWS: the host notifies it of each outcome, status and acknowledgement, and the thread then responds
-// to the requests that waited for it. The host returns `shutdown` once RESPONDED counts it: an exit ends the thread.
-//
-// GET /api/status must report the present status, which only systemStatus() knows. SEQUENCE counts commands and sample
-// requests. The host reads it, samples, and stores what it read in ACKNOWLEDGED: the sample is newer than all of these.
-
-const CELL = {
-  // Written by the server thread:
-  SEQUENCE: 0,
-  REQUESTED: 1, // SEQUENCE of the latest sample request
-  CLOCK: 2, // counts quarters of a second
-  RESPONDED: 3,
-  // Written by both:
-  NOTIFIED: 4, // 1 while a wake-up message is unread; the host resets it
-  DETAIL: 5, // 1 while the thread requests a detail; the host resets it
-  ACCEPTED: 6, // counts the commands of all journals
-  LOST: 7, // how many lines the log lacks
-  LOGGED: 8, // to 12: how many records of each source the log has
-  LOGGED_STATUSES: 12, // 0 before it begins
-  // Written by the host, from byte 64:
-  SAMPLED: 16, // CLOCK at the latest sample
-  ACKNOWLEDGED: 17,
-  SLEEPERS: 18, // above 0 while a command must wake the host: a message costs as much as half a POST
-  NEWS: 19,
-} as const;
-
 // The server thread runs THREAD_FUNCTIONS, which are sent to it as source text. It cannot load this file: in a bundle,
 // that contains the host, which would run a second time. Hence three rules for these functions:
 // - They are declarations, and use only each other (bundlers rename a function and its uses alike), their arguments
@@ -371,206 +451,210 @@ function tidy(text: string, maxLength: number = 200): string {
   return Buffer.from(characters.slice(0, maxLength).join('')).toString();
 }
 
-/** Returns Date.now() when the clock was 0. The largest value: a delay between the two calls makes it less. */
-function readClockOffset(readClock: () => number): number {
-  return Math.max(...Array.from({ length: 9 }, () => Date.now() - readClock()));
+/** What the thread can do to the host, and knows of it. */
+function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
+  const { memory, cells, commandNames, statusNames, maxQueueSize } = data;
+  const table = openTable(data, readClock, () => {}); // enqueue(), release() and wake() tell the host
+  const queue = openQueue(data, table);
+  const host = followHost(data, table);
+  const log = data.log === undefined ? null : createLog(data, table, readClock, report);
+  const link = {
+    report, table, host, log,
+    /** Puts a command on the queue, and returns its slot, unless its lane is full. release() follows. */
+    enqueue(code: number, text: string, expires: number): number | null {
+      const lane = code < commandNames.length ? 'client' : 'own';
+      if (queue.count(lane) >= maxQueueSize) return null;
+      const slot = table.claim(lane);
+      if (slot % 8 === 0) host.checkWaits(); // a lane has 32 slots more than can wait: nobody misses an outcome
+      if (log?.lacks(slot) === true) log.write();
+      Atomics.compareExchange(memory, cells.STOP, slot + 1, 0);
+      table.open(slot, code, text, expires, Date.now(), log?.write);
+      if (queue.isStop(slot)) Atomics.store(memory, cells.STOP, slot + 1);
+      Atomics.add(memory, cells.SEQUENCE, 1);
+      return slot;
+    },
+    /** Follows the response, or the start of a wait: a host that returns a shutdown may exit. Wakes one that sleeps. */
+    release(slot: number): void {
+      Atomics.store(memory, cells.RESPONDED, table.numberOf(slot));
+      if (link.nameOf(slot) === 'shutdown') Atomics.notify(memory, cells.RESPONDED);
+      host.wakeLater();
+    },
+
+    /** Returns the command that waits and is about to withdraw the questions: a posted one has done so. */
+    waitingStop(): string | undefined {
+      const stops = statusNames[link.statusIndex()] === 'active' ? ['pause', 'shutdown'] : ['shutdown']; // not a save
+      const slot = queue.find((one) => stops.includes(link.nameOf(one)) && table.expiredAfter(one) === 0);
+      return slot === undefined ? undefined : link.nameOf(slot);
+    },
+
+    nameOf(slot: number): string { return commandNames[table.codeOf(slot)] ?? ''; },
+    accepts(): Declarations<string> { return table.present('declarations').given as Declarations<string>; },
+    /** Returns an index into the list of statuses, or its length while systemStatus() fails. */
+    statusIndex(): number { return table.codeOf(table.latest('status')); },
+    /** To be read before info(): a change is counted after it, so the tag may be older, but never newer. */
+    infoTag(): string {
+      const changes = Atomics.load(memory, cells.CHANGES) >>> 0;
+      return `"${data.table.idPrefix}-${changes}${log?.error === undefined ? '' : '-lost'}"`;
+    },
+    info(): object {
+      const { code, at, given: { by, reason, holds } } = table.present('status');
+      const asked = table.questions();
+      const records = table.recent(['client', 'own', 'posted'], 16);
+      const ended = asked.filter(({ state }) => state !== 'open').sort((one, other) => one.ended - other.ended);
+      for (const one of ended) records.splice(records.filter(({ opened }) => opened <= one.ended).length, 0, one);
+      const blocking = ['taken', 'open'].map((state) => records.find((one) => one.state === state));
+      const listed = records.filter((one, index) => blocking.includes(one) || index >= records.length - 16);
+      return Object.assign({}, data.about, {
+        status: statusNames[code] ?? null, since: new Date(at).toISOString(), by, reason, holds,
+        heardAt: new Date(Date.now() - performance.now() + host.heardAt()).toISOString(),
+        detail: table.present('detail').given,
+        accepts: link.accepts(),
+        asks: asked.filter(({ state }) => state === 'open').map(({ id, given }) => Object.assign({ id }, given)),
+        commands: listed.map((record) => commandOf(record, commandNames)),
+        log: log === null ? undefined : { path: data.log, error: log.error },
+      });
+    },
+  };
+  return link;
 }
 
-/** The server thread's access to shared memory. `readClock` is that of openJournal(). */
-function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
-  const { memory, cells, commandNames, statusNames, maxQueueSize, idPrefix, hasDetail } = data;
-  const { waitAsync } = Atomics as any; // ES2024; many programs compile with an older `lib`
+/** The requests that wait for news or a sample, and the bells. */
+function followHost(data: ThreadData, table: Table) {
+  const { memory, waiters, hasDetail, cells: { SEQUENCE, REQUESTED, DETAIL, NEWS, HEARD, ACKNOWLEDGED } } = data;
   const sampleMs = 9; // how long the host has to sample its status; timers are up to 1 ms early or late
   const detailMs = 250; // the same for a detail, which may take longer
   const freshMs = 1; // a sample this young is reused
   const freshDetailMs = 100; // a detail this young is reused
-  const maxListed = 16;
-  const journals = openJournals(data.journals, readClock);
-  const { commands, own, posted, statuses, questions, details, declarations } = journals;
-  const clockStart = performance.now() - 250 * Atomics.load(memory, cells.CLOCK); // continues that of a dead thread
   let waiting: Connection[] = [];
-  let isWatching = false; // the next change of NEWS leads to settle()
-  let sequence = Atomics.load(memory, cells.SEQUENCE); // the host writes it only once this thread has ended
-  let requested = Atomics.load(memory, cells.REQUESTED);
-  let requestedAt = -Infinity;
+  let isWatching = false; // the next change of NEWS leads to checkWaits()
+  let isPlanned = false; // endTurn()
+  let latest = { sequence: Atomics.load(memory, ACKNOWLEDGED), at: -Infinity, isSent: true }; // sample request
   let detailRequestedAt = -Infinity;
-  const link = {
-    report,
-    log: null as ReturnType<typeof createLog> | null,
-    accepts(): Declarations<string> { return JSON.parse(declarations.latest(1)[0]?.text as string); },
-    /** Appends a command, unless its lane is full, and notes where. release() follows. */
-    enqueue(connection: Connection, code: number, text: string, expires: number): boolean {
-      const lane = code < commandNames.length ? commands : own;
-      if (lane.waiting() >= maxQueueSize) return false;
-      if (lane.head() % 8 === 0) link.settle(); // before a slot is reused
-      const number = Atomics.add(memory, cells.ACCEPTED, 1) + 1;
-      connection.lane = lane;
-      connection.awaited = lane.append(code, Date.now(), text, number, expires, () => link.log?.write(undefined, lane));
-      link.advanceSequence();
-      return true;
+  let patienceMs = sampleMs; // for a host that may compute: 2 once it was late, then ever more
+  let judged = 0; // ACKNOWLEDGED at that time
+  let [heard, heardAt] = [Atomics.load(memory, HEARD), performance.now()]; // the host has just started this thread
+  Atomics.store(waiters, NEWS, 0); // a dead thread does not wait
+  const host = {
+    /** Calls back when the connection is ready, or at its deadline: checked at each change and every 250 ms. */
+    wait(connection: Connection, isReady: () => boolean, onEnd: () => void, deadline: number): void {
+      waiting.push(Object.assign(connection, { isReady, onEnd, deadline }));
+      if (!isWatching) host.checkWaits();
+    },
+    /** Ends the waits that are ready or past their deadlines, and watches NEWS for the others. */
+    checkWaits(): void {
+      const news = Atomics.load(memory, NEWS); // before the checks: what they miss ends the watch at once
+      const now = performance.now();
+      host.heardAt();
+      table.expireQuestions(); // the host may be busy
+      const candidates = waiting;
+      waiting = [];
+      for (const connection of candidates) {
+        if (connection.isReady() || now + 1 > connection.deadline) connection.onEnd();
+        else waiting.push(connection);
+      }
+      if (isWatching || waiting.length === 0) return;
+      isWatching = true;
+      onRing(data, NEWS, news, () => {
+        isWatching = false;
+        host.checkWaits();
+      });
     },
 
-    /** Lets the host return a shutdown, and wakes it if it sleeps. */
-    release(code: number): void {
-      Atomics.store(memory, cells.RESPONDED, commands.head());
-      if (commandNames[code] === 'shutdown') Atomics.notify(memory, cells.RESPONDED);
-      if (Atomics.load(memory, cells.SLEEPERS) > 0) link.wakeHost();
-    },
-
-    /** Returns the questions that are still there, oldest first, or those whose present state is not in the log. */
-    questions(isForLog: boolean = false): Question[] {
-      return questions.all(isForLog).map((record) => {
-        const ask: AskInfo = Object.assign({ id: record.id }, JSON.parse(record.text.split('\n').pop() as string));
-        return Object.assign(record, { ask });
-      }).sort((one, other) => (one.number - other.number) | 0);
-    },
-    /** Answers a question, unless it has ended. */
-    answer(one: Question, text: string): boolean { return questions.complete(one.index, 'answer', text, one.number); },
-
-    /** Returns the command that waits and is about to withdraw the questions: one of the host does so at once. */
-    waitingStop(): string | undefined {
-      const stops = statusNames[link.statusIndex()] === 'active' ? ['pause', 'shutdown'] : ['shutdown']; // not a save
-      const waiting = commands.latest(commands.waiting()).filter(({ index }) => commands.expiredAfter(index) === 0);
-      return waiting.map(({ code }) => commandNames[code] as string).find((command) => stops.includes(command));
-    },
-
-    isComplete({ lane, awaited }: Connection): boolean { return lane.isComplete(awaited); },
-    outcome({ lane, awaited }: Connection): CommandInfo { return link.commandInfo(lane.read(awaited)); },
-
-    /**
-     * Calls back once the host has sampled its status, at most 9 ms after the sample request, or 250 for a detail.
-     * Callers share a pending request, even one that has timed out, unless a command came after it.
-     */
-    whenSampled(connection: Connection, onEnd: (connection: Connection) => void, wantsDetail: boolean = false): void {
+    /** Calls back once the host has sampled, or late. Callers share a request, unless a command came after it. */
+    whenSampled(connection: Connection, wantsDetail: boolean, onEnd: () => void): void {
       const now = performance.now();
       const isDetailDue = wantsDetail && hasDetail && now - detailRequestedAt >= freshDetailMs;
       if (isDetailDue) {
         detailRequestedAt = now;
-        Atomics.store(memory, cells.DETAIL, 1);
+        Atomics.store(memory, DETAIL, 1);
       }
-      const limitMs = wantsDetail && Atomics.load(memory, cells.DETAIL) !== 0 ? detailMs : sampleMs;
-      const isStale = isDetailDue || sequence !== requested; // the request precedes the latest command
-      const age = now - requestedAt;
-      const isSampled = link.isSampled({ awaited: requested });
-      if (isStale || (isSampled && age >= freshMs)) link.requestSample(now);
-      else if (isSampled || age >= limitMs) return onEnd(connection);
-      connection.awaited = requested;
-      link.wait(connection, link.isSampled, onEnd, requestedAt + limitMs);
-      if (limitMs === detailMs) setTimeout(link.settle, requestedAt + detailMs - now);
+      const isDetailPending = wantsDetail && Atomics.load(memory, DETAIL) !== 0;
+      const limitMs = isDetailPending ? detailMs : Atomics.load(waiters, SEQUENCE) > 0 ? sampleMs : patienceMs;
+      const isLate = latest.isSent && !host.isSampled() && now - latest.at >= limitMs; // the host computes
+      const isStale = isDetailDue || Atomics.load(memory, SEQUENCE) !== latest.sequence; // a command came later
+      const isDue = isStale || (host.isSampled() && now - latest.at >= freshMs);
+      if (latest.isSent && isDue) {
+        latest = { sequence: 0, at: now, isSent: false };
+        if (isStale) host.plan();
+        else host.request();
+      } else if (host.isSampled()) return onEnd();
+      if (isLate) return onEnd();
+      const own = latest;
+      if (limitMs !== sampleMs) setTimeout(host.checkWaits, own.at + limitMs - now);
+      host.wait(connection, () => host.isSampled(own), onEnd, own.at + limitMs);
+    },
+    /** Whether a sample request is acknowledged. The sample may be as old as the request. */
+    isSampled({ sequence, isSent } = latest): boolean {
+      return isSent && ((Atomics.load(memory, ACKNOWLEDGED) - sequence) | 0) >= 0;
+    },
+    request(): void {
+      latest.isSent = true;
+      latest.sequence = (Atomics.add(memory, SEQUENCE, 1) + 1) | 0;
+      Atomics.store(memory, REQUESTED, latest.sequence);
+      ringBell(data, SEQUENCE); // first: nextCommand() takes what waits before the sample
+      ringBell(data, REQUESTED);
+      setTimeout(host.judge, sampleMs + 1, latest);
+    },
+    /** Judges the host 10 ms after a request: one that computes is not waited for each time. */
+    judge(request: typeof latest): void {
+      const before = judged;
+      judged = Atomics.load(memory, ACKNOWLEDGED);
+      if (!host.isSampled(request)) patienceMs = 2; // checkWaits() is up to 1 ms early
+      else if (judged !== before) patienceMs = Math.min(patienceMs + 1, sampleMs); // once for each acknowledgement
+      host.checkWaits();
     },
 
-    /** Whether the awaited sample request is acknowledged. The sample may be as old as the request. */
-    isSampled({ awaited }: Pick<Connection, 'awaited'>): boolean {
-      return ((Atomics.load(memory, cells.ACKNOWLEDGED) - awaited) | 0) >= 0;
+    /** Plans one wake-up at the end of this turn, for a host that sleeps and for requests that wait. */
+    wakeLater(): void { if (waiting.length > 0 || Atomics.load(waiters, SEQUENCE) > 0) host.plan(); },
+    plan(): void {
+      if (!isPlanned) setImmediate(host.endTurn);
+      isPlanned = true;
     },
-    requestSample(now: number): void {
-      link.advanceSequence();
-      link.advanceClock();
-      requestedAt = now;
-      setTimeout(link.settle, sampleMs);
-      requested = Atomics.store(memory, cells.REQUESTED, sequence);
-      link.wakeHost();
+    endTurn(): void {
+      isPlanned = false;
+      if (latest.isSent) ringBell(data, SEQUENCE);
+      else host.request();
+      host.checkWaits();
     },
-    advanceSequence(): void {
-      sequence = (sequence + 1) | 0;
-      Atomics.store(memory, cells.SEQUENCE, sequence);
-      Atomics.notify(memory, cells.SEQUENCE); // for nextCommandSync()
+    wake(): void {
+      Atomics.add(memory, SEQUENCE, 1);
+      host.plan();
     },
-    /** Wakes the host, unless the previous message is unread: messages must not pile up while the host is busy. */
-    wakeHost(): void { if (Atomics.exchange(memory, cells.NOTIFIED, 1) === 0) report(null); },
-
-    /** Calls back when the connection is ready, or at its deadline: checked at each change and every 250 ms. */
-    wait(connection: Connection, isReady: Connection['isReady'], onEnd: Connection['onEnd'], deadline: number): void {
-      connection.isReady = isReady;
-      connection.onEnd = onEnd;
-      connection.deadline = deadline;
-      waiting.push(connection);
-      if (!isWatching) link.settle();
-    },
-
-    /** Ends the waits that are ready or past their deadlines, and watches NEWS for the others. */
-    settle(): void {
-      do {
-        const news = Atomics.load(memory, cells.NEWS); // before the checks: what they miss ends the watch at once
-        const now = performance.now();
-        link.advanceClock();
-        questions.expire(); // the host may be busy
-        const candidates = waiting;
-        waiting = [];
-        for (const connection of candidates) {
-          if (connection.isReady(connection) || now + 1 > connection.deadline) connection.onEnd(connection);
-          else waiting.push(connection);
-        }
-        if (isWatching || waiting.length === 0) return;
-        const watch = waitAsync(memory, cells.NEWS, news);
-        isWatching = watch.async;
-        if (isWatching) void (watch.value as Promise<string>).then(() => { isWatching = false; link.settle(); });
-      } while (!isWatching);
-    },
-    /** Advances CLOCK by the time that has passed: the timers of a process that was stopped are late. */
-    advanceClock(): number { return Atomics.store(memory, cells.CLOCK, (performance.now() - clockStart) / 250); },
-
-    /** Returns an index into the list of statuses, or its length while systemStatus() fails. */
-    statusIndex(): number { return statuses.codeOf(statuses.head() - 1); },
-    /** Returns the age of the latest sample in quarters of a second. */
-    age(): number { return (link.advanceClock() - Atomics.load(memory, cells.SAMPLED)) | 0; },
-    /** To be read before info(): the host counts a change after it, so the tag may be older, but never newer. */
-    infoTag(): string {
-      const changes = [commands, own, posted, statuses, questions].reduce((sum, journal) => {
-        return sum + journal.head() + journal.tail() + journal.ends();
-      }, declarations.head()) >>> 0;
-      return `"${idPrefix}-${changes}${link.log?.error === undefined ? '' : '-lost'}"`;
-    },
-
-    info(): object {
-      const [status] = statuses.latest(1) as [JournalRecord];
-      const asked = link.questions();
-      const records: (JournalRecord | Question)[] = [commands, own, posted].flatMap((journal) => {
-        return journal.latest(Math.max(maxListed, journal.waiting() + 1)); // from what runs on
-      }).sort((one, other) => (one.number - other.number) | 0);
-      const ended = asked.filter((one) => one.isComplete).sort((one, other) => one.ended - other.ended);
-      for (const one of ended) records.splice(records.filter(({ started }) => started <= one.ended).length, 0, one);
-      const blocking = [records.find((one) => one.isTaken && !one.isComplete), records.find((one) => !one.isTaken)];
-      const listed = records.filter((one, index) => blocking.includes(one) || index >= records.length - maxListed);
-      return Object.assign({}, data.about, {
-        status: statusNames[status.code] ?? null,
-        since: new Date(status.at).toISOString(), by: status.by, reason: status.reason,
-        holds: JSON.parse(status.name as string), // the third line
-        heardAt: new Date(Date.now() - 250 * link.age()).toISOString(),
-        detail: JSON.parse(details.latest(1)[0]?.text ?? 'null'),
-        accepts: link.accepts(),
-        asks: asked.filter((one) => !one.isComplete).map(({ ask }) => ask),
-        commands: listed.map(link.commandInfo),
-        log: link.log === null ? undefined : { path: data.log, error: link.log.error },
-      });
-    },
-    commandInfo(record: JournalRecord & { ask?: AskInfo }): CommandInfo {
-      const { id, code, name = '', json, at, takenAt, seconds, isTaken, isComplete, error, value, ask } = record;
-      const state = !isTaken ? 'waiting' : !isComplete ? 'running' : error === undefined ? 'done' : 'failed';
-      return {
-        id, command: commandNames[code] ?? name, message: ask?.message,
-        arguments: json && (ask !== undefined || json.length <= 200) ? JSON.parse(json) : undefined,
-        at: new Date(at).toISOString(), takenAt: state === 'running' ? new Date(takenAt).toISOString() : undefined,
-        state, value: value && JSON.parse(value), valueOmitted: record.valueOmitted, error, seconds,
-        by: record.by, reason: record.reason,
-      };
+    /** Returns when the host last looked for commands, by performance.now(), to a quarter of a second. */
+    heardAt(): number {
+      const count = Atomics.load(memory, HEARD);
+      if (count !== heard) [heard, heardAt] = [count, performance.now()];
+      return heardAt;
     },
   };
-  if (data.log !== undefined) link.log = createLog(data, journals, readClock, link);
-  return link;
+  return host;
 }
 
-// ───── Log ───────────────────────────────────────────────────────────────────────────────────────────────────────
+/** Returns a command, or a question that has ended, as `/api/info` lists it. */
+function commandOf(record: SlotRecord, commandNames: readonly string[]): CommandInfo {
+  const { id, code, state, at, takenAt, given, result: { value, valueOmitted } } = record;
+  const error = state === 'expired' || state === 'withdrawn' ? state : record.result.error;
+  const isQuestion = record.kind === 'question';
+  const { by, reason, arguments: values } = isQuestion ? record.result : given;
+  const isShown = isQuestion || JSON.stringify(values ?? '').length <= 200;
+  return {
+    id, command: isQuestion ? 'answer' : commandNames[code] ?? String(given.name), message: given.message,
+    arguments: isShown ? values : undefined,
+    at: new Date(at).toISOString(), takenAt: state === 'taken' ? new Date(takenAt).toISOString() : undefined,
+    state: state === 'taken' ? 'running' : state === 'done' ? 'done' : error === undefined ? 'waiting' : 'failed',
+    value, valueOmitted, error, seconds: record.seconds, by, reason,
+  };
+}
+
+// ── Log ──
 //
 // The log is a file with a JSON object per line. The thread appends batches of lines: before the host can take a
-// command, and every 250 ms. LOGGED counts what is in the file, so a new thread continues where a dead one has stopped:
-// it may repeat lines, but omits no command and no answer. When the server closes, the host appends the rest.
+// command, and every 250 ms. Each slot notes what the log has of it, so a new thread continues where a dead one has
+// stopped: it may repeat lines, but omits no command and no answer. When the server closes, the host appends the rest.
 
-function createLog(
-  { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames }: ThreadData,
-  { commands, own, posted, statuses, questions }: Journals, readClock: () => number,
-  link: { report: Report; questions(isForLog: boolean): Question[]; commandInfo(record: JournalRecord): CommandInfo },
-) {
+function createLog(data: ThreadData, table: Table, readClock: () => number, report: Report) {
+  const { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames } = data;
+  const { kinds, rings, words, logged } = data.table;
   const fs = process.getBuiltinModule('node:fs');
   const folder = process.getBuiltinModule('node:path').dirname(path);
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
@@ -583,56 +667,57 @@ function createLog(
       log.write(death === '' ? { event: 'start', version } : { event: 'thread', error: death });
       setInterval(log.write, 250);
     },
-
-    fieldsOf(event: string, record: JournalRecord): object {
-      if (event === 'outcome' || event === 'answer') return Object.assign({ event }, link.commandInfo(record));
-      const { id, code, by, reason, name = '', json } = record;
-      const command = commandNames[code] ?? name;
-      if (event === 'command') return { event, id, command, arguments: json && JSON.parse(json), by, reason };
-      const isLong = name.length > 4000; // the holds; a line has at most 16 KiB
-      const holds = JSON.parse(name, (key, value) => (isLong && key === 'reason' ? undefined : value));
-      return { event, status: statusNames[code] ?? null, by, reason, holds };
+    fieldsOf(event: string, record: SlotRecord): object {
+      const { id, code, given: { by, reason, name: own, arguments: values, holds, during } } = record;
+      if (event === 'ask') return Object.assign({ id }, record.given);
+      if (event === 'command') return { id, command: commandNames[code] ?? own, arguments: values, by, reason };
+      if (event !== 'status') return commandOf(record, commandNames);
+      const isLong = JSON.stringify(holds).length > 4000; // a line has at most 16 KiB
+      const shown = isLong ? holds?.map((hold) => ({ by: hold.by, since: hold.since })) : holds;
+      return { status: statusNames[code] ?? null, by, reason, during, holds: shown };
     },
 
-    /** Appends what is not in the file yet, before it an event, and the command that the lane is about to append. */
-    write(event?: object, lane?: Journal): void {
-      const sources: [event: string, journal: Journal, end: number][] = [
-        ['outcome', commands, commands.ends()], ['outcome', own, own.ends()], ['outcome', posted, posted.ends()],
-        ['command', posted, posted.head()], ['status', statuses, statuses.head()], // as in LOGGED
-      ];
-      const news: [time: number, fields: object][] = [];
-      let lost = Atomics.load(memory, cells.LOST);
-      sources.forEach(([kind, journal, end], source) => {
-        for (let index = Atomics.load(memory, cells.LOGGED + source); index !== end; index = (index + 1) | 0) {
-          const record = journal.has(index) ? journal.read(index) : null;
-          if (record === null || !journal.has(index)) lost += 1; // it is overwritten, perhaps while it was read
-          else news.push([kind === 'outcome' ? record.ended : record.started, log.fieldsOf(kind, record)]);
-        }
-      });
-      const asked = link.questions(true);
-      for (const one of asked) {
-        const ask = Object.assign({ event: 'ask' }, one.ask);
-        if (one.logged === 0 || one.logged >> 3 !== one.word >> 3) news.push([one.started, ask]);
-        if (one.isComplete) news.push([Math.max(one.started, one.ended), log.fieldsOf('answer', one)]); // two clocks
+    lacks(slot: number): boolean { return words[slot] !== logged[slot]; },
+    /** Reads a record for the log, or null while it is being written. */
+    read(slot: number): { known: number; record: SlotRecord } | null {
+      for (;;) {
+        const known = Atomics.load(logged, slot); // the word that the log has
+        const record = table.read(slot);
+        if (Atomics.load(logged, slot) === known) return record.state === 'writing' ? null : { known, record };
       }
-      const command = lane?.read(lane.head());
-      if (command !== undefined) news.push([command.started, log.fieldsOf('command', command)]);
-      news.sort(([one], [other]) => one - other);
-      const clock = readClockOffset(readClock); // one for the batch: it varies
-      const [[time] = [Date.now() - clock]] = news;
-      if (event !== undefined) news.unshift([time, event]);
-      if (lost > 0) news.unshift([time, { event: 'lost', lines: lost, error: log.error ?? 'not written in time' }]);
-      if (news.length === 0) return;
-      const lines = news.map(([at, fields]) => {
-        return `${JSON.stringify(Object.assign({ time: new Date(clock + at).toISOString(), name, pid }, fields))}\n`;
+    },
+
+    /** Appends what is not in the file yet, before it an event. */
+    write(event?: object): void {
+      const lost = Atomics.load(memory, cells.LOST); // first: what is lost later is not read
+      const slots: number[] = [];
+      for (let slot = 0; slot < kinds.length; slot += 1) if (log.lacks(slot)) slots.push(slot); // a few of thousands
+      const changed = slots.flatMap((slot) => log.read(slot) ?? []);
+      const batch = changed.flatMap(({ known, record }) => {
+        return eventsSince(rings[record.kind].events, known, record.word).map((kind) => {
+          const isEnd = kind === 'outcome' || kind === 'answer';
+          const time = isEnd ? Math.max(record.opened, record.ended) : record.opened; // by two clocks
+          return { time, fields: Object.assign({ event: kind }, log.fieldsOf(kind, record)) as object };
+        });
+      }).sort((one, other) => one.time - other.time);
+      const [{ time } = { time: readClock() }] = batch;
+      if (event !== undefined) batch.unshift({ time, fields: event });
+      const error = log.error ?? 'not written in time';
+      if (lost > 0) batch.unshift({ time, fields: { event: 'lost', lines: lost, error } });
+      // How far Date is ahead: the largest value, because a delay between the two calls makes it less.
+      const ahead = Math.max(...Array.from({ length: 9 }, () => Date.now() - readClock()));
+      const lines = batch.map(({ time: at, fields }) => {
+        return `${JSON.stringify(Object.assign({ time: new Date(ahead + at).toISOString(), name, pid }, fields))}\n`;
       });
       const before = log.error;
-      let written = log.append(Buffer.from(lines.join('')));
-      if (before === undefined && log.error !== undefined) link.report(`Cannot log: ${log.error}`);
+      let written = lines.length === 0 ? 0 : log.append(Buffer.from(lines.join('')));
+      if (before === undefined && log.error !== undefined) report(`Cannot log: ${log.error}`);
       const left = lines.filter((line) => (written -= Buffer.byteLength(line)) < 0).length;
-      Atomics.store(memory, cells.LOST, left === lines.length && lost > 0 ? lost + left - 1 : left);
-      sources.forEach(([, , end], source) => Atomics.store(memory, cells.LOGGED + source, end));
-      asked.forEach(questions.setLogged);
+      Atomics.add(memory, cells.LOST, lost > 0 && left === lines.length ? left - 1 : left - lost);
+      for (const { known, record: { slot, word, kind } } of changed) {
+        if (Atomics.compareExchange(logged, slot, known, word) === known) continue;
+        Atomics.sub(memory, cells.LOST, eventsSince(rings[kind].events, known, word).length); // overwritten, not lost
+      }
     },
 
     /** Returns how many bytes are written. Without any, checks the file. Its user may rename or truncate it. */
@@ -654,7 +739,7 @@ function createLog(
           if (end[0] !== 10) fs.writeSync(file, '\n'); // the last line is incomplete
           written = fs.writeSync(file, bytes);
           if (written < bytes.length) throw new Error(`'${path}' has no room for more`);
-          if (bytes.length > 0 && stats.size > maxSize) underLock(path, stats.ino, user, () => {
+          if (bytes.length > 0 && stats.size > maxSize) underLock(path, stats.ino, () => {
             const present = fs.statSync(path, { throwIfNoEntry: false }); // another process may have renamed it
             if (present?.ino === stats.ino) fs.renameSync(path, `${path}.1`);
           });
@@ -662,9 +747,8 @@ function createLog(
           fs.closeSync(file);
         }
         log.error = undefined;
-      } catch (error) {
-        const { code, message } = error as NodeJS.ErrnoException;
-        log.error = code === 'ELOOP' ? `'${path}' is a symbolic link` : message;
+      } catch (error: any) {
+        log.error = error.code === 'ELOOP' ? `'${path}' is a symbolic link` : error.message;
       }
       return written;
     },
@@ -674,11 +758,11 @@ function createLog(
 
 /**
  * Calls back under a lock for a file with an inode: otherwise, the second of two processes would rename or remove the
- * successor of the file. Does nothing if another process holds the lock, or has left it behind. The lock is an empty
- * folder, and is removed as one, because others may put anything in its place.
+ * successor of the file. Does nothing while another process has the lock: an empty folder, which is removed as one.
  */
-function underLock(path: string, ino: number, user: number | undefined, act: () => void): void {
+function underLock(path: string, ino: number, act: () => void): void {
   const { lstatSync, mkdirSync, rmdirSync } = process.getBuiltinModule('node:fs');
+  const user = process.versions['deno'] === undefined ? process.geteuid?.() : undefined; // Deno would ask the user
   const lock = `${path}.${ino}.lock`;
   const { uid = user, mtimeMs = Date.now() } = lstatSync(lock, { throwIfNoEntry: false }) ?? {};
   if (user !== undefined && uid !== user) throw new Error(`'${lock}' is in the way: it belongs to user ${uid}`);
@@ -687,49 +771,37 @@ function underLock(path: string, ino: number, user: number | undefined, act: () 
     if (age > 1000 || age < -60_000) return rmdirSync(lock); // its process was killed
     mkdirSync(lock, 0o700);
     try { act(); } finally { rmdirSync(lock); } // it is gone if that took longer than 1 s
-  } catch (error) {
-    if (!/^(EEXIST|ENOENT)$/.test((error as NodeJS.ErrnoException).code ?? '')) throw error; // another one was faster
+  } catch (error: any) {
+    if (error.code !== 'EEXIST' && error.code !== 'ENOENT') throw error; // another one was faster
   }
 }
 
-type Link = ReturnType<typeof linkToHost>;
-type PreparedResponse = ReturnType<typeof prepare>;
-type RequestHead = ReturnType<typeof readHead>;
-
-/** Prepares a response with the common headers and the given ones: alternating names and values. */
-function prepare(statusCode: number, value: object | null, ...headers: string[]) {
-  const body = value === null ? '' : JSON.stringify(value);
-  const content = ['Content-Type', 'application/json', 'Content-Length', String(Buffer.byteLength(body))];
-  const common = [
-    'Cache-Control', 'no-store', 'Cross-Origin-Resource-Policy', 'same-origin', 'X-Content-Type-Options', 'nosniff',
-  ];
-  return { statusCode, headers: [...(value === null ? [] : content), ...common, ...headers], body };
-}
-
-// ───── Policy: who may use the API ───────────────────────────────────────────────────────────────────────────────
+// ── Policy: who may use the API ──
 //
 // Any web page in a browser on this machine can send requests to this server, and its author can point a domain name at
 // 127.0.0.1 after the page has loaded (DNS rebinding). Such requests are recognized by the name in their Host field (an
 // IP address cannot be rebound), or by Origin and Sec-Fetch-Site, which only browsers send.
 
 /** Returns what the policy and the router need of a request. Node's headersDistinct is slow, and 20.19's may throw. */
-function readHead({ url = '', rawHeaders }: IncomingMessage) {
-  const fields: Record<string, string | undefined> = {}; // by lowercase name
+function readHead({ url = '', rawHeaders }: IncomingMessage, known: Map<string, boolean>) {
+  const fields = { host: undefined, origin: undefined } as Record<string, string | undefined>; // by lowercase name
   let hasDuplicate = false; // Node's `headers` has only the first of two Hosts
   for (let index = 0; index < rawHeaders.length; index += 2) {
-    const name = (rawHeaders[index] as string).toLowerCase();
-    const isList = /^(prefer|if-none-match)$/.test(name); // several lines are one (RFC 9110 §5.3)
-    const isOne = /^(host|origin|sec-fetch-site|authorization|content-length|transfer-encoding)$/.test(name);
-    if (!isList && !isOne) continue;
+    const raw = rawHeaders[index] as string;
+    const name = raw === 'Host' ? 'host' : raw.toLowerCase();
+    const isList = known.get(name);
+    if (isList === undefined) continue;
     const earlier = fields[name];
-    hasDuplicate ||= isOne && earlier !== undefined;
+    hasDuplicate ||= !isList && earlier !== undefined;
     fields[name] = earlier === undefined ? rawHeaders[index + 1] : `${earlier},${rawHeaders[index + 1]}`;
   }
-  const [, wait = ''] = /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(fields['prefer'] ?? '') ?? [];
-  const waitSeconds = /^\d+[ \t]*$/.test(wait) ? Math.min(Number(wait), 300) : 0; // the first (RFC 7240 §2)
-  const [, authority = fields['host'], target = url] = /^https?:\/\/([^/?]*)(.*)$/i.exec(url) ?? []; // absolute
-  const [, path = '', query = ''] = /^([^?]*)([^]*)$/.exec(target) ?? [];
-  return { authority, path, query, fields, hasDuplicate, waitSeconds };
+  const { prefer, host } = fields;
+  const wait = prefer && /(?:^|,)[ \t]*wait[ \t]*=[ \t]*([^,;]*)/i.exec(prefer)?.[1]; // the first (RFC 7240 §2)
+  const waitSeconds = wait && /^\d+[ \t]*$/.test(wait) ? Math.min(Number(wait), 300) : 0;
+  const absolute = url[0] === '/' ? null : /^https?:\/\/([^/?]*)(.*)$/i.exec(url);
+  const [authority, target] = absolute === null ? [host, url] : [absolute[1], absolute[2] as string];
+  const end = target.indexOf('?') === -1 ? target.length : target.indexOf('?');
+  return { authority, path: target.slice(0, end), query: target.slice(end), fields, hasDuplicate, waitSeconds };
 }
 
 /**
@@ -770,9 +842,9 @@ function createPolicy({ host, token, allowedHosts }: ThreadData) {
     const isWebPage = origin !== undefined || (site !== undefined && !isTyped);
     if (isWebPage) return prepare(403, { error: 'Requests from web pages are not allowed: use control-board' });
     if (token === undefined) return null;
-    const { createHash, timingSafeEqual } = process.getBuiltinModule('node:crypto'); // slow to load, often not needed
+    const { createHash, timingSafeEqual } = process.getBuiltinModule('node:crypto'); // slow to load
     const given = /^Bearer +(\S+)$/i.exec(authorization)?.[1]; // RFC 6750 §2.1
-    // The time that it takes to compare digests reveals nothing about the token.
+    // Comparing digests takes a time that reveals nothing about the token.
     const [one, other] = [given ?? '', token].map((text) => createHash('sha256').update(text).digest());
     if (timingSafeEqual(one as Buffer, other as Buffer)) return null;
     const error = `${given === undefined ? 'Missing' : 'Wrong'} token: ${tokenHint}`;
@@ -780,7 +852,373 @@ function createPolicy({ host, token, allowedHosts }: ThreadData) {
   };
 }
 
-// ───── Arguments of own commands ─────────────────────────────────────────────────────────────────────────────────
+// ── HTTP ──
+
+type Link = ReturnType<typeof linkToHost>;
+type PreparedResponse = ReturnType<typeof prepare>;
+type RequestHead = ReturnType<typeof readHead>;
+
+/** Prepares a response with the common headers and the given ones: alternating names and values. */
+function prepare(statusCode: number, value: object | null, ...given: string[]) {
+  const body = value === null ? '' : JSON.stringify(value);
+  const size = Buffer.byteLength(body);
+  const content = value === null ? [] : ['Content-Type', 'application/json', 'Content-Length', String(size)];
+  const headers = [
+    ...content, 'Cache-Control', 'no-store', 'Cross-Origin-Resource-Policy', 'same-origin', 'X-Content-Type-Options',
+    'nosniff', ...given,
+  ];
+  return {
+    statusCode, body,
+    headers: { last: [...headers, 'Connection', 'close'], others: [...headers, 'Keep-Alive', 'timeout=15'] },
+    encoding: size === body.length ? 'latin1' as const : 'utf8' as const, // ASCII costs less as Latin-1
+  };
+}
+
+/** What the thread reports to the host: a text is a warning. */
+type ThreadMessage = string | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure);
+type Report = (message: ThreadMessage) => void;
+type Failure = { message: string; code?: string | undefined }; // Node's, such as EADDRINUSE
+
+/** A connection and its present request, which may have to wait. */
+interface Connection {
+  readonly socket: Socket;
+  readonly isUnix: boolean;
+  isLast: boolean; // it takes no more requests
+  idleSince: number; // the number of responses at that time
+  response: ServerResponse | null; // from the end of a request until it is sent
+  head: RequestHead;
+  isRefused: boolean; // the response may precede the end of the request
+  body: Buffer; // cut after the first byte that is too many for arguments
+  waits: boolean; // with Prefer
+  isReady: () => boolean;
+  onEnd: () => void;
+  deadline: number; // performance.now()
+}
+
+/** The HTTP server. A request that comes before the previous response ends its connection after that. */
+function serve(data: ThreadData, link: Link) {
+  const { maxConnections } = data;
+  const maxWaits = maxConnections - 16; // the others remain for requests that do not wait
+  const maxBodySize = 65_536; // bytes
+  const maxChunks = 100; // of a body in chunked coding
+  const knownFields = new Map([ // and whether they are lists, whose lines are one (RFC 9110 §5.3)
+    ['host', false], ['origin', false], ['sec-fetch-site', false], ['authorization', false], ['content-length', false],
+    ['transfer-encoding', false], ['prefer', true], ['if-none-match', true],
+  ]);
+  const noBody = Buffer.alloc(0);
+  const refuse = createPolicy(data);
+  const connections: Map<Socket, Connection> = new Map();
+  let responses = 0;
+  let isClosing = false;
+  const server = {
+    maxFields: 100, // of a header
+    listeners: [] as Server[], // two for localhost, one for a Unix socket
+    /** Ends all waits, closes idle connections at once and the others after their response, then ends the thread. */
+    close(): void {
+      isClosing = true;
+      link.host.checkWaits();
+      const closed = server.listeners.map((listener) => new Promise((resolve) => listener.close(resolve)));
+      void Promise.all(closed).then(() => process.exit());
+      setTimeout(process.exit, 1000);
+      for (const connection of connections.values()) {
+        if (connection.socket.bytesRead === 0) connection.socket.destroy(); // Node does not count it as idle
+        server.endWait(connection);
+      }
+    },
+
+    onConnection(socket: Socket, isUnix: boolean): void {
+      const connection: Connection = { // with all fields, so that all connections have one shape
+        socket, isUnix, isLast: false, idleSince: responses, response: null, head: {} as RequestHead, isRefused: false,
+        body: noBody, waits: false, isReady: Boolean, onEnd: Boolean, deadline: 0,
+      };
+      connections.set(socket, connection);
+      socket.on('end', () => connection.waits && server.endWait(connection));
+      socket.on('close', () => connections.delete(socket) && server.endWait(connection));
+      socket.on('error', () => {}); // after CONNECT, Node no longer handles errors
+      if (connections.size <= maxConnections) return;
+      // The longest idle connection makes room: the newest one, if all others wait for a response.
+      const idle = [...connections.values()].filter(({ response }) => response === null);
+      const longest = idle.reduce((one, other) => (other.idleSince < one.idleSince ? other : one));
+      connections.delete(longest.socket); // the event 'close' comes later
+      longest.socket.destroy();
+    },
+
+    /** Closes a connection that has been silent for 16 s, unless a response is pending or not yet sent. */
+    onSilence(socket: Socket): void {
+      if (connections.get(socket)?.response === null && socket.writableLength === 0) socket.destroy();
+    },
+
+    /** Refuses a request at its head, or routes it once it is complete. */
+    onRequest(request: IncomingMessage, response: ServerResponse): void {
+      const { socket } = request;
+      const connection = connections.get(socket);
+      if (connection === undefined || connection.isLast) return;
+      if (response.socket === null) return server.finish(socket); // the previous response is not sent
+      if (request.httpVersionMajor !== 1) return server.finish(socket, 505); // Node accepts 0.9 and 2.0, too
+      if (request.rawHeaders.length > 2 * server.maxFields) return server.finish(socket, 431); // RFC 6585 §5
+      const head = readHead(request, knownFields);
+      const { 'content-length': length = '0', 'transfer-encoding': encoding } = head.fields;
+      const size = encoding === undefined ? Number(length) : NaN;
+      if (size > maxBodySize) return server.finish(socket, 413);
+      const refusal = refuse(request, head, connection.isUnix);
+      connection.head = head;
+      connection.body = noBody;
+      connection.isRefused = refusal !== null;
+      if (size === 0 && refusal === null) return routes.route(connection, response);
+      let [received, chunks] = [0, 0]; // the body may be ignored, but must be complete and well-formed
+      request.on('data', (chunk: Buffer) => {
+        received += encoding !== undefined && (chunks += 1) > maxChunks ? Infinity : chunk.length;
+        if (received > maxBodySize) return server.finish(socket, 413);
+        connection.body = Buffer.concat([connection.body, chunk]).subarray(0, routes.maxArguments + 1);
+      });
+      request.on('end', () => {
+        connection.isRefused = false;
+        const isWhole = request.complete && received <= maxBodySize && socket.writable;
+        if (isWhole && refusal === null) routes.route(connection, response);
+      });
+      if (refusal !== null) server.send(Object.assign(connection, { response }), refusal);
+    },
+
+    /** Returns whether the client asks to wait, and a place is free. */
+    mayWait({ head: { waitSeconds } }: Connection): boolean {
+      return waitSeconds > 0 && !isClosing && [...connections.values()].filter(({ waits }) => waits).length < maxWaits;
+    },
+    /** Calls back when the connection is ready, its time is over, the client no longer waits, or the server closes. */
+    wait(connection: Connection, isReady: () => boolean, onEnd: () => void): void {
+      const { socket, isLast, response, head: { waitSeconds } } = connection;
+      response?.setHeader('Preference-Applied', `wait=${waitSeconds}`); // RFC 7240 §3
+      if (isReady() || isLast || socket.readableEnded) return onEnd();
+      connection.waits = true;
+      link.host.wait(connection, isReady, onEnd, performance.now() + waitSeconds * 1000);
+    },
+    endWait(connection: Connection): void {
+      connection.deadline = 0;
+      link.host.checkWaits();
+    },
+
+    /** Sends every response except those of finish(). */
+    send(connection: Connection, { statusCode, headers, body, encoding }: PreparedResponse): void {
+      const { socket, response } = connection;
+      connection.response = null;
+      connection.waits = false;
+      connection.idleSince = responses += 1;
+      if (response === null || socket.destroyed) return; // the client is gone
+      connection.isLast ||= isClosing;
+      const isLast = connection.isLast || !response.shouldKeepAlive;
+      response.writeHead(statusCode, isLast ? headers.last : headers.others);
+      // A single chunk. end(body) would add an empty one, and two chunks need a slower system call.
+      if (body !== '' && response.req.method !== 'HEAD') {
+        response.cork();
+        response.write(body, encoding);
+        response.uncork();
+      }
+      response.end();
+    },
+
+    /**
+     * Takes no more requests after an early, malformed, late or too large one. The present response is the last, or an
+     * error response. Node still parses thousands of early requests: until these are freed, other connections pause.
+     */
+    finish(socket: Socket, statusCode?: number): void {
+      const connection = connections.get(socket);
+      if (connection === undefined || connection.isLast) return;
+      connection.isLast = true;
+      socket.pause();
+      const hasResponse = connection.response !== null;
+      server.endWait(connection);
+      const paused = [...connections.keys()].filter((other) => statusCode === undefined && !other.isPaused());
+      for (const other of paused) other.pause();
+      setImmediate(() => { // the present request may become complete in this turn
+        for (const other of paused) other.resume();
+        if (hasResponse || connection.response !== null || !socket.writable) return;
+        const isSilent = statusCode === undefined || connection.isRefused;
+        socket.end(isSilent ? '' : renderRejection(statusCode), () => socket.destroy());
+      });
+    },
+  };
+  const routes = createRoutes(data, link, server);
+  return server;
+}
+
+function createListener(server: ReturnType<typeof serve>, isUnix: boolean): Server {
+  const clientErrors: Record<string, number> = {
+    ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_CHUNK_EXTENSIONS_OVERFLOW: 413, HPE_HEADER_OVERFLOW: 431,
+  };
+  const listener = process.getBuiltinModule('node:http').createServer({
+    maxHeaderSize: 8192, // bytes
+    headersTimeout: 5000, // milliseconds, like the others
+    requestTimeout: 10_000,
+    connectionsCheckingInterval: 2000,
+    keepAliveTimeout: 0, // costs two timers per request: `timeout` takes its place
+    requireHostHeader: false, // the policy checks it, responding in JSON
+  }, server.onRequest);
+  listener.maxHeadersCount = server.maxFields + 1; // Node drops most of the others, which could exhaust the heap
+  listener.timeout = 16_000; // until onSilence(): 1 s more than the responses say
+  Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
+  listener.on('connection', (socket) => server.onConnection(socket, isUnix));
+  listener.on('timeout', server.onSilence);
+  listener.on('checkExpectation', server.onRequest); // ignored, because Node's own 417 has no JSON body
+  listener.on('connect', (_request, socket) => server.finish(socket as Socket, 501));
+  listener.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket) => {
+    server.finish(socket as Socket, clientErrors[code] ?? 400);
+  });
+  server.listeners.push(listener);
+  return listener;
+}
+
+/** Returns a response to a request that Node could not parse, or to one that is too large. */
+function renderRejection(statusCode: number): string {
+  const reason = process.getBuiltinModule('node:http').STATUS_CODES[statusCode];
+  const error = statusCode === 413 ? 'Content Too Large' : reason; // RFC 9110 §15.5.14; Node 20 has an older name
+  const { headers, body } = prepare(statusCode, { error }, 'Date', new Date().toUTCString());
+  const lines = headers.last.map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n')).join('');
+  return `HTTP/1.1 ${statusCode} ${reason}\r\n${lines}\r\n${body}`;
+}
+
+// ── Routes ──
+//
+// A further endpoint is a case of route(). It ends in one send(), at once or after a wait.
+
+function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof serve>) {
+  const { commandNames, statusNames } = data;
+  const { host, table } = link;
+  const ok = prepare(200, { result: 'ok' });
+  const wrongMethod = { error: 'Invalid API method' };
+  const statusTags = statusNames.map((status) => `"${status.replace(' ', '-')}"`);
+  const statuses = statusNames.map((status, index) => prepare(200, { status }, 'ETag', statusTags[index] as string));
+  const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
+  const routes = {
+    maxArguments: 4096, // bytes of JSON
+    route(connection: Connection, response: ServerResponse): void {
+      connection.response = response;
+      response.req.read(); // otherwise Node drains an empty body after each response
+      const { method } = response.req;
+      const { path } = connection.head;
+      if (path === '/api/status' || path === '/api/info') {
+        if (method === 'GET' || method === 'HEAD') return routes.get(connection);
+        return server.send(connection, prepare(405, wrongMethod, 'Allow', 'GET, HEAD'));
+      }
+      const name = path.startsWith('/api/') ? path.slice(5) : '';
+      const code = commandNames.indexOf(name as ControlCommand);
+      const declared = code !== -1 || name === 'answer' ? {} : link.accepts();
+      const isOwn = Object.keys(declared).includes(name);
+      if (code === -1 && name !== 'answer' && !isOwn) {
+        const names = Object.keys(declared);
+        const list = names.length === 0 ? '' : `: the commands are ${[...commandNames, ...names].join(', ')}`;
+        return server.send(connection, prepare(404, { error: `Invalid API endpoint${list}` }));
+      }
+      if (method !== 'POST') return server.send(connection, prepare(405, wrongMethod, 'Allow', 'POST'));
+      if (name === 'answer') return routes.answer(connection);
+      if (!isOwn) return routes.enqueue(connection, code);
+      const { parameters = {} } = declared[name] as CommandDeclaration;
+      const values = routes.readArguments(connection, name, parameters, routes.maxArguments);
+      if (values === null) return;
+      const given = Object.keys(values).length === 0 ? { name } : { name, arguments: values };
+      routes.enqueue(connection, commandNames.length, given);
+    },
+
+    /** Sends the status or the information once it is fresh, or a 304 if the client knows it. */
+    get(connection: Connection): void {
+      host.whenSampled(connection, false, () => {
+        if (routes.knownTag(connection) === null || !server.mayWait(connection)) return routes.sendIfNew(connection);
+        server.wait(connection, () => routes.knownTag(connection) === null, () => routes.sendIfNew(connection));
+      });
+    },
+    /** Returns the present tag if If-None-Match, a list, names it, with its quotes (RFC 9110 §13.1.2). */
+    knownTag({ head: { path, fields: { 'if-none-match': known } } }: Connection): string | null {
+      if (known === undefined) return null;
+      const tag = path === '/api/info' ? link.infoTag() : statusTags[link.statusIndex()];
+      return tag !== undefined && (known === '*' || known.includes(tag)) ? tag : null;
+    },
+    sendIfNew(connection: Connection): void {
+      const known = routes.knownTag(connection);
+      if (known !== null) return server.send(connection, prepare(304, null, 'ETag', known));
+      if (connection.head.path === '/api/info') return host.whenSampled(connection, true, () => {
+        const tag = link.infoTag(); // first
+        server.send(connection, prepare(200, link.info(), 'ETag', tag));
+      });
+      const status = statuses[link.statusIndex()];
+      if (status === undefined) return server.send(connection, prepare(500, { error: 'Internal server error' }));
+      const ageSeconds = host.isSampled() ? 0 : Math.floor((performance.now() - host.heardAt()) / 1000);
+      if (ageSeconds > 0) connection.response?.setHeader('Age', ageSeconds); // RFC 9111 §5.1
+      server.send(connection, status);
+    },
+
+    /** Puts a command on the queue, and responds at once or with its outcome. */
+    enqueue(connection: Connection, code: number, declared: Given = {}): void {
+      let [text, expires] = ['', 0];
+      const { query } = connection.head;
+      if (query !== '' || declared.name !== undefined) { // most have neither, which saves a tenth of a POST
+        const given = new URLSearchParams(query);
+        const [by, reason] = ['by', 'reason'].map((name) => tidy(given.get(name) ?? '') || undefined);
+        const [seconds, mine] = [given.get('expires'), given.get('mine') ?? 'false'];
+        expires = 1000 * Number(seconds);
+        const isInteger = seconds === null || (/^[1-9]\d{0,4}$/.test(seconds) && expires <= 86_400_000);
+        if (!isInteger || !/^(true|false)$/.test(mine)) {
+          const form = isInteger ? 'mine must be true or false' : 'expires must be an integer from 1 to 86400';
+          const error = `${form}, got ${JSON.stringify(tidy(isInteger ? mine : seconds))}`;
+          return server.send(connection, prepare(400, { error }));
+        }
+        const isRelease = commandNames[code] === 'resume' && mine === 'true';
+        text = JSON.stringify(Object.assign({ by, reason, mine: isRelease || undefined }, declared));
+      }
+      const slot = link.enqueue(code, text, expires);
+      if (slot === null) return server.send(connection, queueFull);
+      if (server.mayWait(connection)) {
+        server.wait(connection, () => !table.isPending(slot), () => routes.sendOutcome(connection, slot));
+      } else server.send(connection, ok);
+      link.release(slot); // a response that need not wait is in the kernel, unless a slow client holds it up
+    },
+    sendOutcome(connection: Connection, slot: number): void {
+      const { id, command, state, value, valueOmitted, error, seconds } = commandOf(table.read(slot), commandNames);
+      if (state === 'failed') return server.send(connection, prepare(500, { error: `${command} failed: ${error}` }));
+      const outcome = { result: 'ok', id, state, value, valueOmitted, seconds };
+      server.send(connection, prepare(state === 'done' ? 200 : 202, outcome));
+    },
+
+    /** Answers a question. This does not use the queue: a program that waits for an answer takes no commands. */
+    answer(connection: Connection): void {
+      link.host.checkWaits(); // a question may have expired
+      const query = new URLSearchParams(connection.head.query);
+      const [id = '', by, reason] = ['id', 'by', 'reason'].map((name) => tidy(query.get(name) ?? '') || undefined);
+      const asked = table.questions();
+      const question = asked.find((one) => one.id === id);
+      if (question === undefined) {
+        const ids = asked.filter((one) => one.state === 'open').map((one) => one.id);
+        const error = `There is no question ${id || 'without an id'}: open are ${ids.join(', ') || 'none'}`;
+        return server.send(connection, prepare(404, { error }));
+      }
+      const { slot, state, word, given, result } = question;
+      const stop = link.waitingStop();
+      const error = state === 'expired' ? `${id} has expired` : state === 'withdrawn' ? `${id} was withdrawn`
+        : state === 'done' ? `${result.by ?? 'somebody'} has answered ${id}` : stop && `a ${stop} waits`;
+      if (error !== undefined) return server.send(connection, prepare(409, { error }));
+      const values = routes.readArguments(connection, 'answer', given.parameters ?? {}, 2048);
+      if (values === null) return;
+      const isAnswered = table.change(slot, 'done', JSON.stringify({ by, reason, arguments: values }), word);
+      if (!isAnswered) return routes.answer(connection); // it has just ended
+      link.log?.write();
+      server.send(connection, ok);
+      host.wake(); // after the response: it may exit
+    },
+
+    /** Returns the arguments with the defaults, or null after an error response. */
+    readArguments(connection: Connection, name: string, parameters: Parameters, most: number): Values<any> | null {
+      const { body } = connection;
+      try {
+        const text = body.length > most ? '{}' : new TextDecoder('utf-8', { fatal: true }).decode(body) || '{}';
+        const values = body.length > most ? {} : validate('', JSON.parse(text), parameters);
+        if (body.length <= most && Buffer.byteLength(JSON.stringify(values)) <= most) return values;
+        server.send(connection, prepare(413, { error: `The arguments exceed ${most} bytes` }));
+      } catch (error) {
+        const { message, parameter } = error as Error & { parameter?: string };
+        server.send(connection, prepare(400, { error: `${name}: ${message}`, parameter }));
+      }
+      return null;
+    },
+  };
+  return routes;
+}
 
 /** Checks values, and returns them with the defaults, in the order of the parameters. Errors begin with the path. */
 function validate(path: string, values: Record<string, unknown>, parameters: Parameters) {
@@ -805,341 +1243,9 @@ function validate(path: string, values: Record<string, unknown>, parameters: Par
   }));
 }
 
-// ───── Server thread ─────────────────────────────────────────────────────────────────────────────────────────────
-
-/** What the thread reports to the host: a text is a warning, and `null` only wakes the host. */
-type ThreadMessage =
-  null | string | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure);
-type Report = (message: ThreadMessage) => void;
-type Failure = { message: string; code?: string | undefined }; // Node's, such as EADDRINUSE
-
-/** A connection and its present request, which may have to wait until it is ready or until its deadline. */
-interface Connection {
-  readonly socket: Socket;
-  readonly isUnix: boolean;
-  isLast: boolean; // it takes no more requests
-  idleSince: number; // in responses of the server
-  response: ServerResponse | null; // from the end of a request until it is sent
-  head: RequestHead;
-  isRefused: boolean; // the response may precede the end of the request
-  body: Buffer; // cut after the first byte that is too many for arguments
-  waits: boolean; // with Prefer
-  isInfo: boolean; // `/api/info` is requested, not the status
-  awaited: number; // the index of a command in its lane, or SEQUENCE of a sample request
-  lane: Journal;
-  isReady: (connection: Connection) => boolean;
-  onEnd: (connection: Connection) => void;
-  deadline: number; // performance.now()
-}
-
 /**
- * The HTTP server. A connection has one request at a time: one that comes before the response to the previous one ends
- * the connection after that response (RFC 9112 §9.3.2: clients must expect it).
- */
-function serve(data: ThreadData, link: Link) {
-  const { commandNames, statusNames, maxConnections } = data;
-  const { STATUS_CODES, createServer } = process.getBuiltinModule('node:http');
-  const maxWaits = maxConnections - 16; // the others remain for requests that do not wait
-  const graceMs = 1000; // for pending requests when the server closes
-  const maxFields = 100; // of a header
-  const maxBodySize = 65_536; // bytes
-  const maxChunks = 100; // of a body in chunked coding
-  const maxArguments = 4096; // bytes of JSON
-  const clientErrors: Record<string, number> = {
-    ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_CHUNK_EXTENSIONS_OVERFLOW: 413, HPE_HEADER_OVERFLOW: 431,
-  };
-  const ok = prepare(200, { result: 'ok' });
-  const statusTags = statusNames.map((status) => `"${status.replace(' ', '-')}"`);
-  const statuses = statusNames.map((status, index) => prepare(200, { status }, 'ETag', statusTags[index] as string));
-  const getOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'GET, HEAD');
-  const postOnly = prepare(405, { error: 'Invalid API method' }, 'Allow', 'POST');
-  const internalError = prepare(500, { error: 'Internal server error' });
-  const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
-  const refuse = createPolicy(data);
-  const listeners: Server[] = []; // two for localhost, one for a Unix socket
-  const connections: Map<Socket, Connection> = new Map();
-  let responses = 0;
-  let isClosing = false;
-  const server = {
-    createListener(isUnix: boolean): Server {
-      const listener = createServer({
-        maxHeaderSize: 8192, // bytes, including the request line
-        headersTimeout: 5000, // milliseconds until the headers are complete
-        requestTimeout: 10_000, // milliseconds until the request is complete
-        connectionsCheckingInterval: 2000, // how often both limits are checked
-        keepAliveTimeout: 15_000, // milliseconds until an idle connection closes
-        requireHostHeader: false, // the policy checks it, responding in JSON
-      }, server.onRequest);
-      listener.maxHeadersCount = maxFields + 1; // Node drops most of the others, which could exhaust the heap
-      Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
-      listener.on('connection', (socket) => server.onConnection(socket, isUnix));
-      listener.on('checkExpectation', server.onRequest); // ignored, because Node's own 417 has no JSON body
-      listener.on('connect', (_request, socket) => server.finish(socket as Socket, 501));
-      listener.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket) => {
-        server.finish(socket as Socket, clientErrors[code] ?? 400);
-      });
-      listeners.push(listener);
-      return listener;
-    },
-
-    /** Ends all waits, closes idle connections at once and the others after their response, then ends the thread. */
-    close(): void {
-      isClosing = true;
-      link.settle();
-      const closed = listeners.map((listener) => new Promise((resolve) => listener.close(resolve)));
-      void Promise.all(closed).then(() => process.exit());
-      setTimeout(process.exit, graceMs);
-      for (const connection of connections.values()) {
-        if (connection.socket.bytesRead === 0) connection.socket.destroy(); // Node does not count it as idle
-        server.endWait(connection);
-      }
-    },
-
-    onConnection(socket: Socket, isUnix: boolean): void {
-      const connection = { socket, isUnix, response: null, isLast: false, waits: false } as Connection;
-      connection.idleSince = responses;
-      connections.set(socket, connection);
-      socket.on('end', () => connection.waits && server.endWait(connection));
-      socket.on('close', () => connections.delete(socket) && server.endWait(connection));
-      socket.on('error', () => {}); // after CONNECT, Node no longer handles errors
-      if (connections.size <= maxConnections) return;
-      // The longest idle connection makes room: the newest one, if all others wait for a response.
-      const idle = [...connections.values()].filter(({ response }) => response === null);
-      const longest = idle.reduce((one, other) => (other.idleSince < one.idleSince ? other : one));
-      connections.delete(longest.socket); // the event 'close' comes later
-      longest.socket.destroy();
-    },
-
-    /** Refuses a request at its head, or routes it once it is complete. */
-    onRequest(request: IncomingMessage, response: ServerResponse): void {
-      const { socket } = request;
-      const connection = connections.get(socket);
-      if (connection === undefined || connection.isLast) return;
-      if (response.socket === null) return server.finish(socket); // the previous response is not sent
-      if (request.httpVersionMajor !== 1) return server.finish(socket, 505); // Node accepts 0.9 and 2.0, too
-      if (request.rawHeaders.length > 2 * maxFields) return server.finish(socket, 431); // RFC 6585 §5
-      const head = readHead(request);
-      const { 'content-length': length = '0', 'transfer-encoding': encoding } = head.fields;
-      const size = encoding === undefined ? Number(length) : NaN;
-      if (size > maxBodySize) return server.finish(socket, 413);
-      const refusal = refuse(request, head, connection.isUnix);
-      Object.assign(connection, { head, body: Buffer.alloc(0), isRefused: refusal !== null });
-      if (size === 0 && refusal === null) return server.route(connection, response);
-      let [received, chunks] = [0, 0]; // the body may be ignored, but must be complete and well-formed
-      request.on('data', (chunk: Buffer) => {
-        received += encoding !== undefined && (chunks += 1) > maxChunks ? Infinity : chunk.length;
-        if (received > maxBodySize) return server.finish(socket, 413);
-        connection.body = Buffer.concat([connection.body, chunk]).subarray(0, maxArguments + 1);
-      });
-      request.on('end', () => {
-        connection.isRefused = false;
-        const isWhole = request.complete && received <= maxBodySize && socket.writable;
-        if (isWhole && refusal === null) server.route(connection, response);
-      });
-      if (refusal !== null) server.send(Object.assign(connection, { response }), refusal);
-    },
-
-    route(connection: Connection, response: ServerResponse): void {
-      connection.response = response;
-      const { req: { method } } = response;
-      const { path } = connection.head;
-      if (path === '/api/status' || path === '/api/info') {
-        if (method !== 'GET' && method !== 'HEAD') return server.send(connection, getOnly);
-        connection.isInfo = path === '/api/info';
-        return link.whenSampled(connection, server.onSampled);
-      }
-      const name = path.startsWith('/api/') ? path.slice(5) : '';
-      if (name === 'answer') return method === 'POST' ? server.answer(connection) : server.send(connection, postOnly);
-      const code = commandNames.indexOf(name as ControlCommand);
-      const declared = code === -1 ? new Map(Object.entries(link.accepts())) : null;
-      const declaration = declared?.get(name);
-      if (declared !== null && declaration === undefined) {
-        const names = [...commandNames, ...declared.keys()].join(', ');
-        const error = `Invalid API endpoint${declared.size === 0 ? '' : `: the commands are ${names}`}`;
-        return server.send(connection, prepare(404, { error }));
-      }
-      if (method !== 'POST') return server.send(connection, postOnly);
-      if (declaration === undefined) return server.enqueue(connection, code);
-      const json = server.readArguments(connection, name, declaration.parameters ?? {}, maxArguments);
-      if (typeof json !== 'string') server.send(connection, json);
-      else server.enqueue(connection, commandNames.length, json === '{}' ? [name] : [name, json]);
-    },
-
-    /** Returns the arguments as JSON, with the defaults, or an error response. */
-    readArguments({ body }: Connection, name: string, parameters: Parameters, most: number): string | PreparedResponse {
-      const tooLarge = prepare(413, { error: `The arguments exceed ${most} bytes` });
-      if (body.length > most) return tooLarge;
-      try {
-        const text = new TextDecoder('utf-8', { fatal: true }).decode(body) || '{}';
-        const json = JSON.stringify(validate('', JSON.parse(text), parameters));
-        return Buffer.byteLength(json) > most ? tooLarge : json;
-      } catch (error) {
-        const { message, parameter } = error as Error & { parameter?: string };
-        return prepare(400, { error: `${name}: ${message}`, parameter });
-      }
-    },
-
-    /** Answers a question. This does not use the queue: a program that waits for an answer takes no commands. */
-    answer(connection: Connection): void {
-      link.settle(); // a question may have expired
-      const given = new URLSearchParams(connection.head.query);
-      const [id = '', by = '', reason = ''] = ['id', 'by', 'reason'].map((name) => tidy(given.get(name) ?? ''));
-      const asked = link.questions();
-      const question = asked.find((one) => one.id === id);
-      if (question === undefined) {
-        const ids = asked.filter((one) => !one.isComplete).map((one) => one.id);
-        const error = `There is no question ${id || 'without an id'}: open are ${ids.join(', ') || 'none'}`;
-        return server.send(connection, prepare(404, { error }));
-      }
-      const stop = link.waitingStop();
-      const end = question.error === 'expired' ? `${id} has expired` : question.error && `${id} was withdrawn`;
-      const answered = question.isComplete ? `${question.by ?? 'somebody'} has answered ${id}` : undefined;
-      const error = end ?? answered ?? (stop && `a ${stop} waits`);
-      if (error !== undefined) return server.send(connection, prepare(409, { error }));
-      const json = server.readArguments(connection, 'answer', question.ask.parameters, 2048);
-      if (typeof json !== 'string') return server.send(connection, json);
-      const isAnswered = link.answer(question, [by, reason, 'answer', json].join('\n'));
-      if (!isAnswered) return server.answer(connection); // it has just ended
-      link.log?.write();
-      server.send(connection, ok);
-      link.wakeHost(); // after the response: it may exit
-    },
-
-    enqueue(connection: Connection, code: number, declared: readonly string[] = []): void {
-      let text = '';
-      let expires = 0;
-      const { query } = connection.head;
-      if (query !== '' || declared.length > 0) { // most commands have neither, which saves a tenth of a POST
-        const given = new URLSearchParams(query);
-        const [by, reason, seconds = null, mine] = ['by', 'reason', 'expires', 'mine'].map((name) => given.get(name));
-        expires = 1000 * Number(seconds ?? 0);
-        const isInteger = seconds === null || (/^[1-9]\d{0,4}$/.test(seconds) && expires <= 86_400_000);
-        if (!isInteger || !/^(true|false)$/.test(mine ?? 'false')) {
-          const form = isInteger ? 'mine must be true or false' : 'expires must be an integer from 1 to 86400';
-          const error = `${form}, got ${JSON.stringify(tidy((isInteger ? mine : seconds) ?? ''))}`;
-          return server.send(connection, prepare(400, { error }));
-        }
-        const release = commandNames[code] === 'resume' && mine === 'true' ? ['mine'] : [];
-        text = [tidy(by ?? ''), tidy(reason ?? ''), ...release, ...declared].join('\n');
-      }
-      if (!link.enqueue(connection, code, text, expires)) return server.send(connection, queueFull);
-      if (server.mayWait(connection)) server.wait(connection, link.isComplete, server.sendOutcome);
-      else server.send(connection, ok);
-      link.release(code); // the response is in the kernel, unless a slow client holds it up
-    },
-
-    sendOutcome(connection: Connection): void {
-      const { id, command, state, value, valueOmitted, error, seconds } = link.outcome(connection);
-      if (state === 'failed') return server.send(connection, prepare(500, { error: `${command} failed: ${error}` }));
-      const outcome = { result: 'ok', id, state, value, valueOmitted, seconds };
-      server.send(connection, prepare(state === 'done' ? 200 : 202, outcome));
-    },
-
-    /** Sends the status or the information, or a 304 if the client knows the present tag. */
-    onSampled(connection: Connection): void {
-      const waits = !server.isNew(connection) && server.mayWait(connection);
-      if (waits) server.wait(connection, server.isNew, server.sendIfNew);
-      else server.sendIfNew(connection);
-    },
-
-    /** Returns whether If-None-Match, a list, does not name the present tag, which has quotes (RFC 9110 §13.1.2). */
-    isNew(connection: Connection, tag: string | undefined = server.tagOf(connection)): boolean {
-      const { 'if-none-match': known = '' } = connection.head.fields;
-      return tag === undefined || !(known === '*' || known.includes(tag));
-    },
-    sendIfNew(connection: Connection): void {
-      const tag = server.tagOf(connection);
-      if (tag !== undefined && !server.isNew(connection, tag)) server.send(connection, prepare(304, null, 'ETag', tag));
-      else if (connection.isInfo) link.whenSampled(connection, server.sendInfo, true);
-      else server.sendStatus(connection);
-    },
-    tagOf({ isInfo }: Connection): string | undefined {
-      return isInfo ? link.infoTag() : statusTags[link.statusIndex()];
-    },
-
-    sendStatus(connection: Connection): void {
-      const status = statuses[link.statusIndex()];
-      if (status === undefined) return server.send(connection, internalError); // systemStatus() fails
-      const ageSeconds = Math.max(0, (link.age() - 1) >> 2); // the sample may be from the end of its quarter
-      if (ageSeconds > 0) connection.response?.setHeader('Age', ageSeconds); // RFC 9111 §5.1
-      server.send(connection, status);
-    },
-    sendInfo(connection: Connection): void {
-      const tag = link.infoTag(); // first
-      server.send(connection, prepare(200, link.info(), 'ETag', tag));
-    },
-
-    /** Returns whether the client asks to wait, and a place is free. */
-    mayWait({ head: { waitSeconds } }: Connection): boolean {
-      if (waitSeconds === 0 || isClosing) return false;
-      return [...connections.values()].filter(({ waits }) => waits).length < maxWaits;
-    },
-
-    wait(connection: Connection, isReady: Connection['isReady'], onEnd: Connection['onEnd']): void {
-      const { socket, isLast, response, head: { waitSeconds } } = connection;
-      response?.setHeader('Preference-Applied', `wait=${waitSeconds}`); // RFC 7240 §3
-      if (isReady(connection) || isLast || socket.readableEnded) return onEnd(connection);
-      connection.waits = true;
-      link.wait(connection, isReady, onEnd, performance.now() + waitSeconds * 1000);
-    },
-    endWait(connection: Connection): void {
-      connection.deadline = 0;
-      link.settle();
-    },
-
-    /** Sends every response except those of finish(). */
-    send(connection: Connection, { statusCode, headers, body }: PreparedResponse): void {
-      const { socket, response } = connection;
-      connection.response = null;
-      connection.waits = false;
-      connection.idleSince = responses += 1;
-      if (response === null || socket.destroyed) return; // the client is gone
-      connection.isLast ||= isClosing;
-      response.writeHead(statusCode, connection.isLast ? [...headers, 'Connection', 'close'] : headers);
-      // A single chunk. end(body) would add an empty one, and two chunks need a slower system call.
-      if (body !== '' && response.req.method !== 'HEAD') {
-        response.cork();
-        response.write(body);
-        response.uncork();
-      }
-      response.end();
-    },
-
-    /**
-     * Takes no more requests after an early, malformed, late or too large one. The present response is the last, or an
-     * error response. Node still parses thousands of early requests: until these are freed, other connections pause.
-     */
-    finish(socket: Socket, statusCode?: number): void {
-      const connection = connections.get(socket);
-      if (connection === undefined || connection.isLast) return;
-      connection.isLast = true;
-      socket.pause();
-      const hasResponse = connection.response !== null;
-      server.endWait(connection);
-      const paused = [...connections.keys()].filter((other) => statusCode === undefined && !other.isPaused());
-      for (const other of paused) other.pause();
-      setImmediate(() => { // the present request may become complete in this turn
-        for (const other of paused) other.resume();
-        if (hasResponse || connection.response !== null || !socket.writable) return;
-        const isSilent = statusCode === undefined || connection.isRefused;
-        socket.end(isSilent ? '' : server.rejection(statusCode), () => socket.destroy());
-      });
-    },
-
-    rejection(statusCode: number): string {
-      const reason = STATUS_CODES[statusCode];
-      const error = statusCode === 413 ? 'Content Too Large' : reason; // RFC 9110 §15.5.14; Node 20 has an older name
-      const { headers, body } = prepare(statusCode, { error }, 'Date', new Date().toUTCString(), 'Connection', 'close');
-      const lines = headers.map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n')).join('');
-      return `HTTP/1.1 ${statusCode} ${reason}\r\n${lines}\r\n${body}`;
-    },
-  };
-  return server;
-}
-
-/**
- * Throws if another user could replace a socket or its folder: everything on the path, links included, must
- * belong to this user or root, and nobody else may write to a folder, unless it has the sticky bit.
+ * Throws if another user could replace a socket or its folder: everything on the path, links included, must belong to
+ * this user or root, and nobody else may write to a folder, unless it has the sticky bit.
  */
 export function checkTrusted(path: string): void {
   const { lstatSync, readlinkSync, statSync } = process.getBuiltinModule('node:fs');
@@ -1183,7 +1289,7 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, lo
       if (isListening) return;
       if (data.death === '') log?.append(Buffer.alloc(0));
       if (log?.error !== undefined) return listening.fail({ message: `cannot log: ${log.error}` });
-      const bound = listeners.map((one) => one.address() as AddressInfo); // none if Unix
+      const bound = listeners.map((one) => one.address() as AddressInfo);
       const isPublic = bound.some(({ address }) => !/^(::ffff:)?127\.|^::1$/.test(address));
       log?.start();
       data.about.port = bound[0]?.port;
@@ -1194,7 +1300,7 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, lo
     /** Listens on all addresses, on the same port, and then at the socket. */
     start([address, ...others]: string[] = port === null ? [] : addresses, boundPort: number = port ?? 0): void {
       if (address === undefined) return listening.makeSocket();
-      const tcp = server.createListener(false);
+      const tcp = createListener(server, false);
       tcp.on('error', (error: NodeJS.ErrnoException) => {
         const lacksFamily = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT'; // no IPv4 or no IPv6
         if (!lacksFamily || others.length + listeners.length === 0) listening.fail(error);
@@ -1208,7 +1314,6 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, lo
 
     // A socket is made in a private folder, so that nobody can connect before chmod. Then it is linked to its path,
     // which fails if there is something: of servers that start at once, one succeeds.
-
     makeSocket(): void {
       if (socketPath === '') return listening.succeed();
       listening.attempt(() => {
@@ -1217,7 +1322,7 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, lo
         if (isInFolder) fs.mkdirSync(folder, { mode: 0o700, recursive: true }); // it may exist
         checkTrusted(folder);
         privateFolder = fs.mkdtempSync(`${folder}/.`);
-        unix = server.createListener(true).on('error', listening.failSocket);
+        unix = createListener(server, true).on('error', listening.failSocket);
         unix.listen(`${privateFolder}/s`, listening.linkSocket);
       });
     },
@@ -1243,7 +1348,7 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, lo
         listening.failSocket({ code: 'EADDRINUSE', message: `another server listens at '${path}'` });
       });
       probe.on('error', (error: NodeJS.ErrnoException) => listening.attempt(() => {
-        if (error.code === 'ECONNREFUSED' && found !== undefined) underLock(path, found.ino, process.geteuid?.(), () => {
+        if (error.code === 'ECONNREFUSED' && found !== undefined) underLock(path, found.ino, () => {
           if (listening.isSame(path, found)) fs.rmSync(path, { force: true }); // a client may have been faster
         });
         else if (error.code !== 'ENOENT') throw error; // ENOENT: a faster server has removed it
@@ -1294,29 +1399,31 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, lo
 /** Runs in the server thread, which has the functions below. */
 function runThread(): void {
   const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
-  // On Deno and Bun, each thread has a clock of its own. The skew is wrong if Date is set while the thread starts.
+  // On Deno and Bun, each thread has a clock of its own. The origin is wrong if Date is set while the thread starts.
   const { bun, deno } = process.versions as Record<string, string | undefined>;
-  const skew = bun ?? deno ? readClockOffset(() => performance.now()) - workerData.clockOffset : 0;
-  const link = linkToHost(workerData, (message) => parentPort?.postMessage(message), () => performance.now() + skew);
+  const origin = bun ?? deno ? Date.now() - workerData.ahead - performance.now() : performance.timeOrigin;
+  const link = linkToHost(
+    workerData, (message) => parentPort?.postMessage(message), () => origin + performance.now(),
+  );
   const server = serve(workerData, link);
   const listening = listen(workerData, server, link);
   process.on('uncaughtException', listening.fail);
   process.on('exit', listening.removeSocket);
   parentPort?.on('message', server.close);
-  setInterval(link.settle, 250);
+  setInterval(link.host.checkWaits, 250);
   setInterval(listening.keepSocket, 250);
   try { listening.start(); } catch (error: any) { listening.fail(error); } // Deno throws past uncaughtException
 }
 
 const THREAD_FUNCTIONS = [
-  openJournal, openJournals, tidy, readClockOffset, linkToHost, createLog, underLock, prepare, readHead, isAllowedHost,
-  createPolicy, validate, serve, checkTrusted, listen,
+  openTable, openQueue, onRing, ringBell, tidy, linkToHost, followHost,
+  commandOf, eventsSince, createLog, underLock, prepare, readHead, isAllowedHost, createPolicy, validate, serve,
+  createListener, renderRejection, createRoutes, checkTrusted, listen,
 ];
 
-// ───── WebApiServer: the host's side ─────────────────────────────────────────────────────────────────────────────
+// ── WebApiServer: the host's side ──
 
-/** Options of `WebApiServer`. */
-export interface WebApiServerOptions<Name extends string = never> {
+/** Options of `WebApiServer`. */ export interface WebApiServerOptions<Name extends string = never> {
   /**
    * Returns the status, synchronously and fast, on the host's thread: at the start, by `publish()`, at each look for
    * commands, after each change of `holds`, and when a client asks. While it fails, clients get a 500.
@@ -1393,18 +1500,18 @@ export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   name: string;
   pid: number;
   host: string; // empty on Deno
-  port?: number | undefined; // absent if the server listens only at a Unix socket; from version 0.20 on
+  port?: number | undefined; // absent if the server listens only at a Unix socket; since 0.20
   startedAt: string;
   version: string; // of control.ts
   status: string | null;
   since: string;
   heardAt: string; // when the program last looked for commands or had a turn, to a quarter of a second
   detail: unknown; // what `describe()` returned
-  accepts?: Record<string, CommandDeclaration> | undefined; // own commands; from version 0.9 on
-  asks?: AskInfo[] | undefined; // the open questions, oldest first; from version 0.18 on
+  accepts?: Record<string, CommandDeclaration> | undefined; // own commands; since 0.9
+  asks?: AskInfo[] | undefined; // the open questions, oldest first; since 0.18
   commands: CommandInfo[]; // the latest 16, oldest first; before them what runs, and what has waited longest
-  holds?: StatusCause[] | undefined; // who wants the pause, oldest first; from version 0.16 on
-  log?: { path: string; error?: string | undefined } | undefined; // from version 0.17 on
+  holds?: StatusCause[] | undefined; // who wants the pause, oldest first; since 0.16
+  log?: { path: string; error?: string | undefined } | undefined; // since 0.17
 }
 
 /** Who caused a status or holds a pause, why, and since when: what a program saves to continue as it was. */
@@ -1447,26 +1554,19 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   const isNetwork = options.socketPath === undefined || (options.host ?? options.port) !== undefined;
   const socketName = `${name.replace(/[^\w.-]/g, '_').slice(0, 32)}-${process.pid}.sock`;
   return {
-    memory: new Int32Array(new SharedArrayBuffer(128)), cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
-    idPrefix, journals: {
-      commands: allocateJournal(maxQueueSize + 16, `${idPrefix}-`), // the lane of the four commands
-      own: allocateJournal(maxQueueSize + 16, `${idPrefix}-`), // the lane of own commands
-      posted: allocateJournal(maxQueueSize + 16, `${idPrefix}-i`), // commands of the host itself
-      statuses: allocateJournal(128, '', 32_768), // they come in bursts, with 16 holds: at most 28 KiB
-      questions: allocateJournal(128, `${idPrefix}-q`), // 16 are open; the log takes what has ended every 250 ms
-      details: allocateJournal(16),
-      declarations: allocateJournal(16), // of own commands
-    },
-    clockOffset: 0, // of the host, when the thread starts
+    memory: new Int32Array(new SharedArrayBuffer(128)), waiters: new Int32Array(new SharedArrayBuffer(64)),
+    cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
+    table: allocateTable(idPrefix, maxQueueSize + 32), // 16 taken ones for /api/info, and 16 spare ones: see enqueue()
     death: '', // of the previous thread
+    ahead: 0, // of Date before the clock, when the thread starts
     log: log === undefined ? undefined : resolvePath(log),
     hasDetail: describe !== undefined,
     first: { ...causes[0] ?? checkCause({}), code: -1, holds: causes.reduce<readonly Hold[]>(addHold, []) },
     about: {
       name: tidy(name), pid: process.pid,
-      host: process.versions['deno'] === undefined ? hostname() : '', // Deno would ask the user for permission
+      host: process.versions['deno'] === undefined ? hostname() : '', // Deno would ask the user
       port: undefined as number | undefined, // once the thread listens
-      startedAt: new Date(performance.timeOrigin).toISOString(), version: VERSION,
+      startedAt: new Date(timeOrigin).toISOString(), version: VERSION,
     },
     host, port: isNetwork ? port : null, token, allowedHosts: [...allowedHosts], maxQueueSize, maxConnections,
     socketPath: resolveSocketPath(options.socketPath, socketName),
@@ -1474,15 +1574,9 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   };
 }
 
-/** A command in a journal. */
-type Place = { journal: Journal; index: number };
-/** One that a poll has found: first at `since`, by readClock(). */
-type Found = Place & { since: number };
 /** A status, its cause, and the holds of the pause. */
 type Published = Hold & { code: number; holds: readonly Hold[] };
 type Hold = StatusCause & { since: string };
-/** A command that was taken, and what was published before. */
-type Taken = Place & { before: Published };
 
 /**
  * The web API of a running system. It runs in its own thread, so it responds and accepts commands whatever the host's
@@ -1494,38 +1588,41 @@ export class WebApiServer<Name extends string = never> {
   readonly #options: WebApiServerOptions<string>;
   readonly #data: ThreadData;
   readonly #memory: Int32Array;
-  readonly #journals: Journals;
-  readonly #asked: Set<(end?: Outcome, reason?: unknown) => void> = new Set(); // settle open questions
+  readonly #table: Table;
+  readonly #queue: Queue;
+  readonly #asked: Set<(end?: State, reason?: unknown) => void> = new Set(); // settle open questions
   #state: 'idle' | 'starting' | 'running' | 'closed' = 'idle';
   #worker: Worker | null = null;
   #closed: Promise<void> | null = null;
   #restartTimer: NodeJS.Timeout | undefined;
-  #published: Published; // the latest record of the statuses; its code is -1 before there is one
-  #taken: Taken | null = null; // the command taken last
-  #running: Taken | null = null; // the same, until it is completed
+  #published: Published; // the present status; its code is -1 before there is one
+  #taken: number | undefined; // the slot of the command taken last
+  #request: CommandRequest<string> | null = null; // the same, once it was asked for
+  #running: number | undefined; // the same slot, until the command is completed
+  #before: Published; // when it was taken
   #isSampling = false; // systemStatus() or describe() runs
-  #seen = 0; // SEQUENCE when the queue was last found empty
-  #found: Found | null = null; // by the latest poll
+  #seen = 0; // SEQUENCE when the queue was last found empty; or else, the next poll looks
+  #found: number | undefined; // the slot that the latest poll has found
+  #foundAt = 0; // by readClock()
   #interrupt: AbortController | null = null; // of `signal`
-  readonly #events: EventEmitter = new EventEmitter().setMaxListeners(0); // 'command' wakes nextCommand()
+  #isFollowing = false; // each command wakes the host
   readonly #warned: Set<string> = new Set();
 
   constructor(options: WebApiServerOptions<Name>) {
     this.#data = prepareThreadData(options);
     this.#options = { ...options };
     this.#memory = this.#data.memory;
-    this.#published = this.#data.first;
-    this.#journals = openJournals(this.#data.journals, readClock);
+    this.#published = this.#before = this.#data.first;
+    this.#table = openTable(this.#data, readClock, () => this.#ringThread());
+    this.#queue = openQueue(this.#data, this.#table);
     const { commands = {} } = options;
-    this.#journals.declarations.append(0, Date.now(), checkCommands(commands));
+    this.#tell('declarations', checkCommands(commands));
+    this.#tell('detail', 'null');
   }
 
   /** A copy of the declarations. They can be replaced while the server runs; the queue keeps what it has accepted. */
-  get commands(): Declarations<Name> { return JSON.parse(this.#journals.declarations.latest(1)[0]?.text as string); }
-  set commands(commands: Declarations<Name>) {
-    this.#journals.declarations.append(0, Date.now(), checkCommands(commands));
-    this.#wakeThread();
-  }
+  get commands(): Declarations<Name> { return this.#table.present('declarations').given as Declarations<Name>; }
+  set commands(commands: Declarations<Name>) { this.#tell('declarations', checkCommands(commands)); }
 
   /**
    * Starts the server, which does not keep the process alive, and returns the address for clients. Its thread starts at
@@ -1533,7 +1630,7 @@ export class WebApiServer<Name extends string = never> {
    * after a second and once the host yields. `close()` during the start resolves the promise.
    *
    * @throws {Error} If the server is running or was closed, or if it cannot listen (`code` is Node's: EADDRINUSE,
-   *   EADDRNOTAVAIL, EACCES, ENOTFOUND, …) or open its log. In the latter cases it can be started again.
+   *   EACCES, …) or open its log. In the latter cases it can be started again.
    */
   async runInBackground(): Promise<WebApiAddress> {
     if (this.#state === 'closed') throw new Error('Cannot start the server: it was closed');
@@ -1554,10 +1651,10 @@ export class WebApiServer<Name extends string = never> {
 
   /** Shows clients the status at once, as each look for commands does: for a host that changes it and then blocks. */
   publish(): void {
-    const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
+    const sequence = this.#load(CELL.SEQUENCE); // before the sample
     this.#publish();
     // A client that has sent a command and then asks for the status must see its effect.
-    if (!this.#isSampling && this.#look() === null) this.#acknowledge(sequence);
+    if (!this.#isSampling && this.#look() === undefined) this.#acknowledge(sequence);
   }
 
   /** Who wants the pause, oldest first: each sender once; the 16th stands for all others. Empty while active. */
@@ -1571,18 +1668,18 @@ export class WebApiServer<Name extends string = never> {
       this.#publish();
       return false;
     }
-    const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
+    const sequence = this.#load(CELL.SEQUENCE); // before the sample
     this.#publish();
     if (this.#options.autoReport !== false) this.#complete({});
-    const next = this.#poll();
-    if (next === null) this.#seen = sequence; // first, because describe() may call post()
+    const hasNext = this.#poll();
+    if (!hasNext) this.#seen = sequence; // first, because describe() may call post()
     // A host that finds a command is sampled once it has taken that, or left it waiting for a quarter of a second.
-    if (next === null || readClock() - next.since > 250) this.#acknowledge(sequence);
-    return next !== null;
+    if (!hasNext || readClock() - this.#foundAt > 250) this.#acknowledge(sequence);
+    return hasNext;
   }
 
   /** Returns whether one of these commands waits to be delivered: by default, any but own commands. Never waits. */
-  hasWaiting(commands: readonly ControlCommand[] = COMMANDS): boolean { return this.#find(commands) !== undefined; }
+  hasWaiting(commands: readonly ControlCommand[] = COMMANDS): boolean { return this.#look(commands) !== undefined; }
 
   /**
    * Takes the next command from the queue. Never waits, except until the response to a `shutdown` is written: usually
@@ -1594,24 +1691,27 @@ export class WebApiServer<Name extends string = never> {
     this.#publish(); // while the previous command is known to be the cause of a new status
     this.#complete({});
     this.#interruptStep();
-    const { journal } = this.#look() ?? {};
-    if (journal === undefined) throw new EmptyError('The command queue is empty');
-    this.#taken = this.#running = { journal, index: journal.take(), before: this.#published };
-    this.#found = null;
-    this.#seen = (this.#seen - 1) | 0; // so that the next look completes it, even if SEQUENCE does not count it yet
-    this.#wakeThread();
-    const { command } = this.request as CommandRequest<Name>;
-    const responded = Atomics.load(this.#memory, CELL.RESPONDED);
-    const isResponding = journal === this.#journals.commands && ((responded - journal.tail()) | 0) < 0;
+    const slot = this.#isSampling ? undefined : this.#look();
+    if (slot === undefined) throw new EmptyError('The command queue is empty');
+    this.#table.change(slot, 'taken');
+    this.#found = undefined;
+    this.#lookAnew(); // so that the next poll completes it, if SEQUENCE does not count it yet
+    this.#request = null;
+    this.#running = this.#taken = slot;
+    this.#before = this.#published;
+    const command = this.#nameOf(slot) ?? this.#readRequest(slot).command as Name;
+    const isClients = this.#data.table.kinds[slot] === 'client';
+    const responded = this.#load(CELL.RESPONDED);
+    const isResponding = isClients && ((responded - this.#table.numberOf(slot)) | 0) < 0;
     if (command === 'shutdown' && isResponding) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
     return command;
   }
 
   /** The command taken last, its arguments, who sent it and why; null before the first. */
   get request(): CommandRequest<Name> | null {
-    if (this.#taken === null) return null;
-    const { id, code, name, json = '{}', by, reason } = this.#taken.journal.read(this.#taken.index);
-    return { command: COMMANDS[code] ?? name as Name, id, arguments: JSON.parse(json), by, reason };
+    if (this.#taken === undefined) return null;
+    const { arguments: values, ...request } = this.#readRequest(this.#taken);
+    return { ...request, arguments: { ...values } } as CommandRequest<Name>;
   }
 
   /**
@@ -1621,15 +1721,21 @@ export class WebApiServer<Name extends string = never> {
    * @throws {EmptyError} If the queue is empty and the server is closed, or was never started and nothing was posted.
    */
   async nextCommand({ signal }: { signal?: AbortSignal | undefined } = {}): Promise<ControlCommand | Name> {
-    for (;;) {
-      signal?.throwIfAborted();
-      if (this.#poll() !== null || this.hasCommands()) return this.receiveCommand();
-      this.#checkOpen();
-      const keepAlive = startInterval(() => {}, 2 ** 30);
-      Atomics.add(this.#memory, CELL.SLEEPERS, 1); // before the check, so that any later command wakes the host
-      if (this.#look() === null) await once(this.#events, 'command', { signal }).catch(() => {}); // cancelled
-      Atomics.sub(this.#memory, CELL.SLEEPERS, 1);
+    const keepAlive = startInterval(() => {}, 2 ** 30);
+    const ring = (): void => this.#ring();
+    signal?.addEventListener('abort', ring);
+    try {
+      for (;;) {
+        signal?.throwIfAborted();
+        const sequence = this.#load(CELL.SEQUENCE); // before the look, so that any later command counts
+        if (this.#poll() || this.hasCommands()) return this.receiveCommand();
+        this.#checkOpen();
+        if (this.#seen !== sequence && !this.#isSampling) continue; // a listener or systemStatus() has posted a command
+        await new Promise<void>((resolve) => onRing(this.#data, CELL.SEQUENCE, sequence, resolve));
+      }
+    } finally {
       endTimer(keepAlive);
+      signal?.removeEventListener('abort', ring);
     }
   }
 
@@ -1645,13 +1751,16 @@ export class WebApiServer<Name extends string = never> {
     const { timeout = Infinity } = options;
     check('timeout', timeout, 'number', 'a number of milliseconds from 0', timeout >= 0);
     const deadline = readClock() + timeout;
-    for (let remaining = timeout; ;) {
-      const sequence = Atomics.load(this.#memory, CELL.SEQUENCE);
-      if (this.#poll() !== null || this.hasCommands()) return this.receiveCommand();
+    for (;;) {
+      const sequence = this.#load(CELL.SEQUENCE);
+      if (this.#poll() || this.hasCommands()) return this.receiveCommand();
       this.#checkOpen(true);
+      if (this.#seen !== sequence && !this.#isSampling) continue; // as in nextCommand()
+      const remaining = deadline - readClock();
       if (remaining <= 0) return null;
-      const end = Atomics.wait(this.#memory, CELL.SEQUENCE, sequence, remaining);
-      remaining = end === 'timed-out' ? 0 : deadline - readClock();
+      Atomics.add(this.#data.waiters, CELL.SEQUENCE, 1);
+      Atomics.wait(this.#memory, CELL.SEQUENCE, sequence, Math.min(remaining, 1000)); // a thread may die first
+      Atomics.sub(this.#data.waiters, CELL.SEQUENCE, 1);
     }
   }
 
@@ -1662,63 +1771,56 @@ export class WebApiServer<Name extends string = never> {
    */
   get signal(): AbortSignal {
     this.#publish(); // the status may have changed since the latest poll
-    if (this.#interrupt === null) Atomics.add(this.#memory, CELL.SLEEPERS, 1); // each command wakes the host
     if (this.#interrupt?.signal.aborted !== false) this.#interrupt = new AbortController();
-    this.#interruptStep();
+    this.#follow();
     return this.#interrupt.signal;
   }
 
   /**
-   * Asks whoever controls the program; the first answer counts. Line breaks in the message become spaces. An open
-   * question keeps the process alive. A rejection need not be handled: it is a TimeoutError if the question expires, or
-   * an AbortError if a command ends the present work: what aborts `signal`, or a `save-state`. `close()` ends it, too.
+   * Asks whoever controls the program; the first answer counts. An open question keeps the process alive. A rejection
+   * need not be handled: it is a TimeoutError if the question expires, or an AbortError if a command ends the present
+   * work: what aborts `signal`, or a `save-state`. `close()` ends it, too.
    *
    * @throws {Error} If 16 questions are open, or the server is not running.
    */
   ask<const Types = { approved: 'boolean' }>(message: string, options: AskOptions<Types> = {}): Promise<Answer<Types>> {
     checkOptions('ask', options, ['parameters', 'timeout', 'signal']);
     const { parameters = { approved: { type: 'boolean' } }, timeout, signal } = options;
-    const at = Date.now();
-    const text = `\n\nanswer\n\n${checkQuestion(message, parameters, timeout, at)}`; // without arguments
+    const time = Date.now();
+    const text = checkQuestion(message, parameters, timeout, time);
     const isSignal = signal === undefined || 'addEventListener' in Object(signal);
     if (!isSignal) throw new TypeError(`signal must be an AbortSignal, got ${inspect(signal)}`);
     if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
-    const { questions } = this.#journals;
-    while (!questions.isComplete(questions.head())) questions.skip();
+    const table = this.#table;
+    const slot = table.claim('question');
     for (const settle of this.#asked) settle(); // then, because the question in this slot may just have ended
     if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
-    const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
-    const index = questions.append(COMMANDS.length, at, text, number, timeout);
+    table.open(slot, 0, text, timeout, time);
     const answer = new Promise<Answer<Types>>((resolve, reject) => {
-      const settle = (end?: Outcome, reason?: unknown): void => {
-        if (end !== undefined) questions.complete(index, end, '');
-        if (!questions.isComplete(index)) return;
-        const { json, by, reason: why, error } = questions.read(index);
+      const settle = (end?: State, reason?: unknown): void => {
+        if (end !== undefined) table.change(slot, end);
+        if (table.isPending(slot)) return;
+        const { state, result: { by, reason: why, arguments: values } } = table.read(slot);
         this.#asked.delete(settle);
-        Atomics.sub(this.#memory, CELL.SLEEPERS, 1);
         endTimer(timer);
         signal?.removeEventListener('abort', abort);
-        this.#wakeThread();
-        if (error === undefined) resolve({ arguments: JSON.parse(json as string), by, reason: why });
-        else if (error === 'expired') reject(new DOMException(`expired: ${message}`, 'TimeoutError'));
+        if (state === 'done') resolve({ arguments: values as Values<Types>, by, reason: why });
+        else if (state === 'expired') reject(new DOMException(`expired: ${message}`, 'TimeoutError'));
         else reject(reason ?? new DOMException('The question was withdrawn', 'AbortError'));
       };
       const abort = (): void => settle('withdrawn', signal?.reason);
       const timer = timeout === undefined ? startInterval(settle, 2 ** 30) : startTimer(settle, timeout, 'expired');
       signal?.addEventListener('abort', abort);
       this.#asked.add(settle);
-      Atomics.add(this.#memory, CELL.SLEEPERS, 1);
       if (signal?.aborted === true) abort();
     });
     answer.catch(() => {});
-    this.#wakeThread();
-    this.#interruptStep(); // by a command that waits already
+    this.#follow(); // a command may wait already
     return answer;
   }
 
   /** Withdraws all open questions, as at the end of a step. Default reason: an AbortError. */
   withdraw(reason?: unknown): void { for (const settle of this.#asked) settle('withdrawn', reason); }
-
   /** Completes the command taken last, and reports its outcome. A no-op if it is completed. */
   report(outcome: CommandOutcome = {}): void {
     checkOptions('report', outcome, ['value', 'error']);
@@ -1735,126 +1837,106 @@ export class WebApiServer<Name extends string = never> {
     if (code === -1) throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
     checkOptions('post', options, ['by', 'reason']);
     const { by, reason } = checkCause({ by: options.by ?? 'itself', reason: options.reason });
-    if (this.#journals.posted.waiting() >= this.#data.maxQueueSize) return false;
-    const number = Atomics.add(this.#memory, CELL.ACCEPTED, 1) + 1;
-    this.#journals.posted.append(code, Date.now(), [by, reason].join('\n'), number);
-    this.#seen = (this.#seen - 1) | 0; // so that the next poll looks for commands
-    this.#wakeThread();
-    this.#onCommand();
+    const table = this.#table;
+    if (this.#queue.count('posted') >= this.#data.maxQueueSize) return false;
+    table.open(table.claim('posted'), code, JSON.stringify({ by, reason }));
+    this.#ring();
+    this.#interruptStep();
     return true;
   }
 
   /**
    * Stops the server. It completes the command taken last, accepts no more connections, responds to pending requests,
    * and closes the remaining connections after one second. The promise resolves when the port is free and the thread
-   * has ended. Commands on the queue can still be received. Further calls are no-ops.
+   * has ended. Commands on the queue can still be received.
    */
   close(): Promise<void> { return (this.#closed ??= this.#stopThread()); }
 
   #complete(outcome: CommandOutcome): void {
-    if (this.#running === null) return;
-    const { journal, index } = this.#running;
-    this.#running = null; // first, because the value may call report()
+    const slot = this.#running;
+    if (slot === undefined) return;
+    this.#running = undefined; // first, because the value may call report()
+    const command = this.#nameOf(slot);
     const isDone = !('error' in outcome);
-    const command = COMMANDS[journal.codeOf(index)];
     if (command === 'pause' && isDone && STATUSES[this.#published.code] !== ACTIVE) {
-      const { by = SOMEBODY, reason } = journal.read(index);
+      const { by = SOMEBODY, reason } = this.#readRequest(slot);
       const holds = addHold(this.#published.holds, { by, reason });
       if (holds !== this.#published.holds) this.#setHolds(holds); // a flood of pauses costs little
     }
+    const table = this.#table;
     try {
-      const isRelease = command === 'resume' && journal.read(index).name === 'mine';
-      const value = isRelease ? { released: true } : outcome.value;
-      if (isDone) journal.complete(index, 'value', encode(typeof value === 'string' ? tidy(value, 1000) : value));
-      else journal.complete(index, 'error', tidy(describeError(outcome.error), 1000));
+      const value = command === 'resume' && table.read(slot).given.mine ? { released: true } : outcome.value;
+      const json = isDone ? encode(typeof value === 'string' ? tidy(value, 1000) : value) : '';
+      if (isDone) table.change(slot, 'done', json && `{"value":${json}}`);
+      else this.#fail(slot, tidy(describeError(outcome.error), 1000));
     } catch (failure) { // a command whose value cannot be sent is done nevertheless
-      journal.complete(index, isDone ? 'valueOmitted' : 'error', tidy(describeError(failure)) || 'Error');
+      const result = { [isDone ? 'valueOmitted' : 'error']: tidy(describeError(failure)) || 'Error' };
+      table.change(slot, isDone ? 'done' : 'failed', JSON.stringify(result));
     }
-    const { own } = this.#journals;
-    while (command === 'shutdown' && isDone && own.waiting() > 0) {
-      own.complete(own.take(), 'error', 'the program has shut down');
+    for (let left = command === 'shutdown' && isDone ? this.#queue.count('own') : 0; left > 0; left -= 1) {
+      this.#fail(this.#queue.tail('own'), 'the program has shut down');
     }
-    this.#seen = (this.#seen - 1) | 0; // the next look may settle what this one kept from being settled
-    this.#events.emit('command');
-    this.#wakeThread();
+    this.#ring(); // the next look may dispose of others
+  }
+  #fail(slot: number, error: string): void { this.#table.change(slot, 'failed', JSON.stringify({ error })); }
+
+  /** Whether a command that waits is to be delivered. While one runs, this decides as if that had succeeded. */
+  #isDue(slot: number): boolean {
+    if (slot === this.#found) return true;
+    if (this.#table.expiredAfter(slot) > 0) return false;
+    const command = this.#nameOf(slot);
+    const running = this.#runningName;
+    if (command === undefined) return running !== 'shutdown'; // an own command
+    const { mine, by = SOMEBODY } = command === 'resume' ? this.#table.read(slot).given : {};
+    if (mine !== true) return true;
+    const holders = running === 'resume' ? [] : this.#published.holds.map((hold) => hold.by);
+    if (running === 'pause') holders.push(this.#readRequest(this.#running as number).by ?? SOMEBODY);
+    return holders.length > 0 && holders.every((holder) => holder === by); // else it only releases a hold
   }
 
-  /** Yields the commands that wait, in the order in which they are taken: see the class. */
-  *#waiting(): Generator<Place> {
-    const { commands, own, posted } = this.#journals;
-    for (let index = posted.tail(); index !== posted.head(); index = (index + 1) | 0) yield { journal: posted, index };
-    let [index, end, ownIndex, ownEnd] = [commands.tail(), 0, own.tail(), 0];
-    do [end, ownEnd] = [commands.head(), own.head()]; while (end !== commands.head()); // both of one moment
-    const isStop = (at: number): boolean => /^(pause|shutdown)$/.test(COMMANDS[commands.codeOf(at)] ?? '');
-    let urgent = ownIndex === ownEnd ? 0 : (end - index) | 0; // how many of the four go first: up to the last stop
-    while (urgent > 0 && !(isStop(index + urgent - 1) && commands.expiredAfter(index + urgent - 1) === 0)) urgent -= 1;
-    while (index !== end || ownIndex !== ownEnd) {
-      const isFirst = urgent > 0 || ((commands.numberOf(index) - own.numberOf(ownIndex)) | 0) < 0;
-      const [journal, next] = ownIndex === ownEnd || (index !== end && isFirst) ? [commands, index] : [own, ownIndex];
-      yield { journal, index: next };
-      if (journal === own) ownIndex = (ownIndex + 1) | 0;
-      else [index, urgent] = [(index + 1) | 0, urgent - 1];
-    }
-  }
-
-  /**
-   * Returns whether a command that waits is to be delivered: unless it has expired, or releases a hold while others
-   * hold the pause. While a command runs, this decides as if that had succeeded.
-   */
-  #isDue({ journal, index }: Place): boolean {
-    if (journal === this.#found?.journal && index === this.#found?.index) return true;
-    const running = this.#running === null ? null : this.request;
-    if (journal.expiredAfter(index) > 0) return false;
-    if (journal === this.#journals.own && running?.command === 'shutdown') return false;
-    const { name, by = SOMEBODY } = COMMANDS[journal.codeOf(index)] === 'resume' ? journal.read(index) : {};
-    const added = running?.command === 'pause' ? [{ by: running.by ?? SOMEBODY }] : [];
-    const holders = running?.command === 'resume' ? [] : [...this.#published.holds, ...added];
-    return name !== 'mine' || (holders.length > 0 && holders.every((hold) => hold.by === by));
-  }
-
-  /** The one look at the queue: returns what the host takes next, or null. While a command runs, it settles nothing. */
-  #look(): Place | null {
-    if (this.#isSampling) return null;
-    for (let places = this.#waiting(); ;) {
-      const place = places.next().value;
-      if (place === undefined || this.#isDue(place)) return place ?? null;
-      if (this.#running !== null) continue;
-      this.#settle(place);
-      places = this.#waiting(); // anew, because systemStatus(), which #setHolds() calls, may post a command
+  /** Returns the first of these commands, or the first one, and disposes of those ahead unless one runs. */
+  #look(commands?: readonly ControlCommand[]): number | undefined {
+    for (;;) { // anew after each, because systemStatus(), which #setHolds() calls, may post a command
+      const first = this.#queue.next();
+      if (first === undefined) return undefined;
+      const isDue = this.#isDue(first);
+      if (isDue && commands === undefined) return first; // as usual: spares the search
+      const isVain = !isDue && commands === undefined && this.#running === undefined && !this.#isSampling;
+      if (isVain) this.#dispose(first);
+      else return this.#queue.find((slot) => {
+        const isWanted = commands === undefined || commands.includes(this.#nameOf(slot) as ControlCommand);
+        return isWanted && this.#isDue(slot);
+      });
     }
   }
-
-  /** Takes and completes a command that is never delivered. */
-  #settle({ journal, index }: Place): void {
-    journal.take();
-    const expiredAfter = journal.expiredAfter(index);
-    const { by = SOMEBODY } = journal.read(index);
-    const { holds } = this.#published;
-    const left = expiredAfter > 0 ? holds : holds.filter((hold) => hold.by !== by);
-    if (left.length < holds.length) this.#setHolds(left);
-    if (expiredAfter > 0) journal.complete(index, 'error', `expired after ${expiredAfter / 1000} s`);
-    else journal.complete(index, 'value', JSON.stringify({ released: left.length < holds.length }));
-    this.#wakeThread();
+  #readRequest(slot: number): CommandRequest<string> {
+    if (this.#request !== null) return this.#request;
+    const { id, code, given: { by, reason, name, arguments: values = {} } } = this.#table.read(slot);
+    return (this.#request = { command: COMMANDS[code] ?? name as string, id, arguments: values, by, reason });
   }
+  #nameOf(slot: number): ControlCommand | undefined { return COMMANDS[this.#table.codeOf(slot)]; }
+  get #runningName() { return this.#running === undefined ? undefined : this.#nameOf(this.#running); }
 
-  /** Looks anew. What this returns does not expire before the next poll or take. */
-  #poll(): Found | null {
+  /** Looks anew. What this finds does not expire before the next poll or take. */
+  #poll(): boolean {
     const before = this.#found;
-    this.#found = null;
-    const next = this.#look();
-    if (next === null) return null;
-    const { journal, index } = next; // a spread of it takes 2 µs
-    const isSame = journal === before?.journal && index === before.index;
-    return (this.#found = { journal, index, since: isSame ? before.since : readClock() });
+    this.#found = undefined;
+    if (!this.#isSampling) this.#found = this.#look();
+    if (this.#found !== before) this.#foundAt = readClock();
+    return this.#found !== undefined;
   }
 
-  /** Finds the first of these commands that waits to be delivered. */
-  #find(commands: readonly ControlCommand[]): Place | undefined {
-    for (const place of this.#waiting()) {
-      const command = COMMANDS[place.journal.codeOf(place.index)];
-      if (command !== undefined && commands.includes(command) && this.#isDue(place)) return place;
-    }
-    return undefined;
+  /** Ends a command that is never delivered. */
+  #dispose(slot: number): void {
+    if (this.#taken !== undefined) this.#readRequest(this.#taken); // before later commands can overwrite it
+    const limitMs = this.#table.expiredAfter(slot);
+    if (limitMs > 0) return this.#fail(slot, `expired after ${limitMs / 1000} s`);
+    this.#table.change(slot, 'taken'); // first, because systemStatus(), which #setHolds() calls, may look, too
+    const { by = SOMEBODY } = this.#table.read(slot).given;
+    const { holds } = this.#published;
+    const left = holds.filter((hold) => hold.by !== by);
+    if (left.length < holds.length) this.#setHolds(left);
+    this.#table.change(slot, 'done', JSON.stringify({ value: { released: left.length < holds.length } }));
   }
 
   /** Lets a waiting command that ends the present work abort `signal`, withdraw the questions, and never expire. */
@@ -1862,23 +1944,57 @@ export class WebApiServer<Name extends string = never> {
     const isAborted = this.#interrupt?.signal.aborted !== false;
     if (isAborted && this.#asked.size === 0) return;
     const stops: ControlCommand[] = STATUSES[this.#published.code] === ACTIVE ? ['pause', 'shutdown'] : ['shutdown'];
-    const place = this.#find(stops) ?? (this.#asked.size > 0 ? this.#find(['save-state']) : undefined);
-    if (place === undefined) return;
-    place.journal.keep(place.index);
-    const command = COMMANDS[place.journal.codeOf(place.index)];
+    const slot = this.#look(stops) ?? (this.#asked.size > 0 ? this.#look(['save-state']) : undefined);
+    if (slot === undefined) return;
+    this.#table.keep(slot);
+    const command = this.#nameOf(slot);
     const reason = new DOMException(`Interrupted by ${command}`, 'AbortError');
     interruptions.add(reason);
     this.withdraw(reason); // first: a listener of the signal may take long
     if (command !== 'save-state') this.#interrupt?.abort(reason);
   }
 
-  #onCommand(): void {
-    this.#events.emit('command');
-    this.#interruptStep();
+  /** Acts now, and whenever a bell has rung and the host yields, as long as act() returns true. */
+  #watch(cell: number, act: () => boolean): void {
+    const value = this.#load(cell); // before the act, which may miss what comes later
+    if (act()) onRing(this.#data, cell, value, () => this.#watch(cell, act));
   }
 
+  /** Hears of each command and answer while a signal or a question needs that. */
+  #follow(): void {
+    if (this.#isFollowing) return this.#interruptStep();
+    this.#isFollowing = true; // first, because a listener of the signal may come back here
+    this.#watch(CELL.SEQUENCE, () => {
+      this.#hear();
+      const isWanted = this.#interrupt?.signal.aborted === false || this.#asked.size > 0;
+      return (this.#isFollowing = isWanted && this.#state !== 'closed');
+    });
+  }
+  #hear(): void {
+    this.#look(); // disposes
+    this.#interruptStep();
+    for (const settle of this.#asked) settle();
+  }
+  #sampleIfRequested(): void {
+    const sequence = this.#load(CELL.SEQUENCE); // before the sample
+    if (((this.#load(CELL.ACKNOWLEDGED) - this.#load(CELL.REQUESTED)) | 0) >= 0) return;
+    this.#publish();
+    this.#acknowledge(sequence);
+  }
+
+  #load(cell: number): number { return Atomics.load(this.#memory, cell); }
+  #lookAnew(): void { this.#seen = (this.#load(CELL.SEQUENCE) - 1) | 0; }
+  /** Lets the next poll look for commands, and wakes those who wait for one. */
+  #ring(): void {
+    this.#lookAnew();
+    ringBell(this.#data, CELL.SEQUENCE);
+  }
+  #ringThread(): void {
+    Atomics.add(this.#memory, CELL.NEWS, 1);
+    ringBell(this.#data, CELL.NEWS);
+  }
   #checkOpen(isBlocking: boolean = false): void {
-    const isIdle = this.#state === 'idle' && this.#journals.posted.head() === 0;
+    const isIdle = this.#state === 'idle' && this.#table.stateOf(this.#table.latest('posted')) === 'free';
     if (isIdle) throw new EmptyError('The server was not started');
     const isClosed = this.#state === 'closed' && (isBlocking || this.#worker === null); // else it may still be closing
     if (isClosed) throw new EmptyError('The server is closed');
@@ -1886,50 +2002,50 @@ export class WebApiServer<Name extends string = never> {
 
   #publish(): void {
     if (this.#isSampling) return;
-    const code = this.#sampleStatus();
+    const code = this.#sample('systemStatus', STATUSES.length, this.#readStatus); // the length: there is none
+    if (code !== this.#published.code) this.#onNewStatus(code); // apart, so that V8 inlines the rest into hasCommands()
+    this.#memory[CELL.HEARD] = (this.#memory[CELL.HEARD] as number) + 1;
+  }
+  #onNewStatus(code: number): void {
     const published = this.#published;
-    if (code !== published.code) {
-      const running = this.#running;
-      const { command, by, reason }: Partial<CommandRequest<string>> = running ? this.request ?? {} : { by: 'itself' };
-      const isCancelled = command === 'shutdown' && STATUSES[code] === PAUSED;
-      const cause = isCancelled ? { by: 'itself', reason: 'shutdown cancelled' } : { by, reason };
-      if (code === running?.before.code) this.#appendStatus(running.before); // after a save, or a pause that failed
-      else if (published.code === -1) this.#appendStatus({ ...published, code }); // the first has its own cause
-      else this.#appendStatus({ ...cause, since: new Date().toISOString(), code, holds: published.holds });
-      this.#interruptStep(); // a waiting pause interrupts only active work
-    }
-    this.#memory[CELL.SAMPLED] = this.#memory[CELL.CLOCK] as number;
+    const itself: Partial<CommandRequest<string>> = { by: 'itself' };
+    const { command, by, reason } = this.#running === undefined ? itself : this.#readRequest(this.#running);
+    const isCancelled = command === 'shutdown' && STATUSES[code] === PAUSED;
+    const cause = isCancelled ? { by: 'itself', reason: 'shutdown cancelled' } : { by, reason };
+    const isBack = this.#running !== undefined && code === this.#before.code; // after a save, or a pause that failed
+    if (isBack) this.#appendStatus(this.#before);
+    else if (published.code === -1) this.#appendStatus({ ...published, code }); // the first has its own cause
+    else this.#appendStatus({ ...cause, since: new Date().toISOString(), code, holds: published.holds });
+    this.#interruptStep(); // a waiting pause interrupts only active work
   }
 
   /** Publishes a status. Everybody's hold ends once it is active; while it is paused, the oldest hold is the cause. */
   #appendStatus({ code, holds, ...cause }: Published): void {
     const status = STATUSES[code];
-    const by = cause.by ?? (this.#running === null ? 'itself' : SOMEBODY);
+    const by = cause.by ?? (this.#running === undefined ? 'itself' : SOMEBODY);
     const held = status === ACTIVE ? [] : status === PAUSED && holds.length === 0 ? [{ ...cause, by }] : holds;
     const origin: Hold = (status === PAUSED && held[0]) || cause;
     this.#published = { ...origin, code, holds: held };
-    const text = [origin.by, origin.reason, JSON.stringify(held)].join('\n');
-    this.#journals.statuses.append(code, Date.parse(origin.since), text);
-    this.#wakeThread();
+    const during = ['save-state', 'shutdown'].find((name) => name === this.#runningName); // for the log
+    const text = JSON.stringify({ by: origin.by, reason: origin.reason, holds: held, during });
+    this.#tell('status', text, code, Date.parse(origin.since));
   }
-
   #setHolds(holds: readonly Hold[]): void {
     this.#appendStatus({ ...this.#published, holds });
-    this.#publish(); // systemStatus() can keep the holds before their senders get the outcome
+    this.#publish(); // systemStatus() can save the holds before their senders get the outcome
+  }
+  #tell(kind: 'status' | 'detail' | 'declarations', text: string, code: number = 0, time: number = Date.now()): void {
+    this.#table.open(this.#table.claim(kind), code, text, 0, time);
   }
 
-  /** Returns the index of the status, or STATUSES.length if there is none. */
-  #sampleStatus(): number {
-    return this.#sample('systemStatus', STATUSES.length, () => {
-      const status: SystemStatus | null | undefined = this.#options.systemStatus();
-      const statusName = status?.statusName ?? '';
-      if (statusName === STATUS_NAMES[this.#published.code]) return this.#published.code;
-      const index = STATUS_NAMES.indexOf(statusName); // by name: the status may come from another copy of this file
-      if (index !== -1) return index;
-      Promise.resolve(status).catch(() => {}); // a rejected promise must not end the host
-      throw new TypeError(`it must return a SystemStatus other than OFFLINE, got ${inspect(status)}`);
-    });
-  }
+  readonly #readStatus = (): number => {
+    const status: SystemStatus | null | undefined = this.#options.systemStatus();
+    const name = status?.statusName ?? ''; // by name: the status may come from another copy of this file
+    const index = name === STATUS_NAMES[this.#published.code] ? this.#published.code : STATUS_NAMES.indexOf(name);
+    if (index !== -1) return index;
+    Promise.resolve(status).catch(() => {}); // a rejected promise must not end the host
+    throw new TypeError(`it must return a SystemStatus other than OFFLINE, got ${inspect(status)}`);
+  };
 
   /** Calls systemStatus() or describe(), during which no command is taken. */
   #sample<Value>(name: string, fallback: Value, read: () => Value): Value {
@@ -1945,45 +2061,48 @@ export class WebApiServer<Name extends string = never> {
   }
 
   #acknowledge(sequence: number): void {
-    if (Atomics.load(this.#memory, CELL.ACKNOWLEDGED) === sequence) return;
-    if (Atomics.load(this.#memory, CELL.DETAIL) === 1) {
+    if (this.#load(CELL.ACKNOWLEDGED) === sequence) return;
+    if (this.#load(CELL.DETAIL) === 1) {
       const detail = this.#sample('describe', 'null', () => encode(this.#options.describe?.() ?? null));
-      this.#journals.details.append(0, Date.now(), detail);
+      this.#tell('detail', detail);
       Atomics.store(this.#memory, CELL.DETAIL, 0);
     }
     Atomics.store(this.#memory, CELL.ACKNOWLEDGED, sequence);
-    this.#wakeThread();
-  }
-
-  #wakeThread(): void {
-    Atomics.add(this.#memory, CELL.NEWS, 1);
-    Atomics.notify(this.#memory, CELL.NEWS);
-  }
-
-  #onWakeUp(): void {
-    Atomics.store(this.#memory, CELL.NOTIFIED, 0); // first, so that anything later posts a new message
-    // While a command runs, too: a sleeper may have taken it before SEQUENCE counted it.
-    if (this.#running !== null || this.#look() !== null) this.#onCommand();
-    for (const settle of this.#asked) settle();
-    void nextTurn().then(() => { // after nextCommand() has taken a command
-      const sequence = Atomics.load(this.#memory, CELL.SEQUENCE); // before the sample
-      const requested = Atomics.load(this.#memory, CELL.REQUESTED);
-      if (((Atomics.load(this.#memory, CELL.ACKNOWLEDGED) - requested) | 0) >= 0) return;
-      this.#publish();
-      this.#acknowledge(sequence);
-    });
+    this.#ringThread();
   }
 
   /** Resolves once the thread listens or the server is closed. Rejects with a Failure if the first start fails. */
-  #startThread(): Promise<void> {
+  async #startThread(): Promise<void> { // async: new Worker() may throw
+    const data = this.#data;
+    data.ahead = Date.now() - readClock();
+    const worker = this.#worker = new Worker(`(() => { ${THREAD_FUNCTIONS.join('\n')} (${runThread})(); })();`, {
+      eval: true, workerData: data, name: 'runtime-control',
+      execArgv: [], env: {}, // not the host's --import and --require, nor its NODE_OPTIONS
+      stdout: true, stderr: true, // opening the host's streams takes time, and the thread prints nothing
+      // The heap: several times what floods need.
+      resourceLimits: { maxOldGenerationSizeMb: 64 + data.maxConnections / 16, maxYoungGenerationSizeMb: 16 },
+    });
     return new Promise((resolve, reject) => {
-      const worker = this.#worker = this.#createThread();
       let failure: Failure = { message: 'its thread exited' };
       worker.on('message', (message: ThreadMessage) => {
-        if (message === null) return this.#onWakeUp();
         if (typeof message === 'string') return this.#warnOnce(message);
         if (message.type === 'failed') return void (failure = message);
-        this.#onListening(message.port, message.isPublic);
+        if (data.port !== null) data.port = message.port; // restarted threads use the same
+        data.death = '';
+        if (this.#state === 'starting' && message.isPublic) {
+          const who = `anyone who can connect${data.token === undefined ? '' : ' and knows the token'}`;
+          const what = `The web API at ${placeOf(data)} accepts connections from other machines`;
+          process.emitWarning(`${what}: ${who} can control this program`, WARNING);
+        }
+        if (this.#state === 'starting') {
+          this.#state = 'running';
+          worker.unref();
+          this.#watch(CELL.REQUESTED, () => {
+            this.#hear();
+            void nextTurn().then(() => this.#sampleIfRequested()); // after nextCommand() has taken a command
+            return this.#state === 'running';
+          });
+        }
         resolve();
       });
       worker.on('error', (error: NodeJS.ErrnoException) => {
@@ -1991,11 +2110,8 @@ export class WebApiServer<Name extends string = never> {
       });
       worker.on('exit', () => {
         this.#worker = null;
-        // The thread's last message may be lost, and its last command may be on the queue without a new SEQUENCE.
-        Atomics.store(this.#memory, CELL.NOTIFIED, 0);
-        Atomics.add(this.#memory, CELL.SEQUENCE, 1);
-        this.#onCommand();
-        for (const settle of this.#asked) settle();
+        this.#ring(); // it may have died before it did so
+        this.#hear();
         if (/is not defined$|find variable/.test(failure.message)) failure.message += '; compiled for an old target?';
         if (this.#state === 'closed') resolve();
         else if (this.#state === 'starting') reject(failure);
@@ -2005,38 +2121,15 @@ export class WebApiServer<Name extends string = never> {
     });
   }
 
-  #createThread(): Worker {
-    this.#data.clockOffset = readClockOffset(readClock);
-    const source = `(() => { ${THREAD_FUNCTIONS.join('\n')} (${runThread})(); })();`;
-    return new Worker(source, {
-      eval: true, workerData: this.#data, name: 'runtime-control',
-      execArgv: [], env: {}, // not the host's --import and --require, nor its NODE_OPTIONS
-      stdout: true, stderr: true, // opening the host's streams takes time, and the thread prints nothing
-      // The heap: several times what floods need.
-      resourceLimits: { maxOldGenerationSizeMb: 64 + this.#data.maxConnections / 16, maxYoungGenerationSizeMb: 16 },
-    });
-  }
-
-  #onListening(port: number, isPublic: boolean): void {
-    if (this.#data.port !== null) this.#data.port = port; // restarted threads use the same
-    this.#data.death = '';
-    if (this.#state !== 'starting') return;
-    this.#state = 'running';
-    this.#worker?.unref();
-    if (!isPublic) return;
-    const who = `anyone who can connect${this.#data.token === undefined ? '' : ' and knows the token'}`;
-    const what = `The web API at ${placeOf(this.#data)} accepts connections from other machines`;
-    process.emitWarning(`${what}: ${who} can control this program`, WARNING);
-  }
-
   #restartLater({ message }: Failure): void {
     if (this.#state !== 'running') return;
     this.#warnOnce(`The web API at ${placeOf(this.#data)} stopped and will be restarted: ${message}`, Infinity);
     this.#data.death ||= message; // not why its successors could not start
-    this.#restartTimer = startTimer(() => this.#startThread().catch((error) => this.#restartLater(error)), 1000).unref();
+    const restart = (): Promise<void> => this.#startThread().catch((error) => this.#restartLater(error));
+    this.#restartTimer = startTimer(restart, 1000).unref();
   }
 
-  /** Shows each message once. The limit is for errors of systemStatus() and describe() whose text varies. */
+  /** Shows each message once. The limit is for errors whose text varies. */
   #warnOnce(message: string, limit: number = 20): void {
     if (this.#warned.has(message) || this.#warned.size >= limit) return;
     this.#warned.add(message);
@@ -2052,23 +2145,21 @@ export class WebApiServer<Name extends string = never> {
     if (worker !== null) {
       worker.ref();
       worker.postMessage('close');
-      const lastResort = startTimer(() => worker.terminate(), 10_000); // it hangs
+      const lastResort = startTimer(() => worker.terminate(), 10_000);
       await new Promise((resolve) => worker.once('exit', resolve));
       endTimer(lastResort);
     }
-    if (Atomics.load(this.#memory, CELL.LOGGED_STATUSES) !== 0) this.#endLog();
-    this.#onCommand(); // for nextCommand(), if there is no thread
-  }
-
-  /** Logs what the thread has not, and the end. */
-  #endLog(): void {
-    const { log } = linkToHost(this.#data, (message) => this.#warnOnce(String(message)), readClock);
-    log?.write();
-    log?.write({ event: 'end' });
+    if (this.#data.table.logged.some((word) => (word & 7) !== 0)) { // it has begun
+      const log = createLog(this.#data, this.#table, readClock, (message) => this.#warnOnce(String(message)));
+      log.write(); // what the thread has not
+      log.write({ event: 'end' });
+    }
+    this.#ring(); // for nextCommand(), if there is no thread
+    ringBell(this.#data, CELL.REQUESTED);
   }
 }
 
-// ───── WebApiClient ──────────────────────────────────────────────────────────────────────────────────────────────
+// ── WebApiClient ──
 
 /**
  * The outcome of a request. `value` is the status or the result of the command, or empty if nothing has changed since
@@ -2082,8 +2173,7 @@ export type WebApiReply =
     statusCode: number | undefined; code: string | undefined;
   }>;
 
-/** Options of `request()`. */
-export interface RequestOptions {
+/** Options of `request()`. */ export interface RequestOptions {
   /** Arguments of an own command, or of an answer. */ arguments?: object | undefined;
   /** The id of the question, for `answer`. */ id?: string | undefined;
   /** 1 to 300 seconds: until the command is done, or something is newer than `tag`. */ wait?: number | undefined;
@@ -2095,8 +2185,7 @@ export interface RequestOptions {
   /** Cancels the request, which then counts as failed. */ signal?: AbortSignal | undefined;
 }
 
-/** Options of `WebApiClient`. */
-export interface WebApiClientOptions {
+/** Options of `WebApiClient`. */ export interface WebApiClientOptions {
   /** Time limit of each request, in milliseconds. Default: 5000. */ timeout?: number | undefined;
   /** The token of the server. */ token?: string | undefined;
   /** Replaces host and port. Nothing is sent unless `checkTrusted()` passes. */ socketPath?: string | undefined;
@@ -2104,8 +2193,7 @@ export interface WebApiClientOptions {
   connect?: (() => Duplex) | undefined;
 }
 
-/** Options of `waitFor()`. */
-export interface WaitOptions {
+/** Options of `waitFor()`. */ export interface WaitOptions {
   /** Time limit in milliseconds. Default: 30,000. */ timeout?: number | undefined;
   /** Cancels the wait: the promise rejects with the signal's reason. */ signal?: AbortSignal | undefined;
   /** Receives the first status and each new one. */ onStatus?: ((status: SystemStatus) => void) | undefined;
@@ -2147,7 +2235,7 @@ export class WebApiClient {
     return statusOf(await this.request('status', { signal })) ?? OFFLINE;
   }
 
-  /** Requests `/api/info`. Resolves with null if the request fails, as with servers of version 0.2. */
+  /** Requests `/api/info`. Resolves with null if the request fails. */
   async getInfo(signal?: AbortSignal): Promise<SystemInfo | null> {
     const reply = await this.request('info', { signal });
     return reply.ok === true ? reply.body as unknown as SystemInfo : null;
@@ -2161,7 +2249,7 @@ export class WebApiClient {
 
   async #send(command: ControlCommand): Promise<string | null> {
     const reply = await this.request(command);
-    return reply.ok === true ? reply.value : null; // narrows without `strict`, too
+    return reply.ok === true ? reply.value : null; // narrows without `strict`
   }
 
   /** Requests `status`, `info` or a command, and resolves with the outcome. `wait` extends the time limit. */
@@ -2214,8 +2302,7 @@ export class WebApiClient {
    * effect when the host takes it from the queue, so the first status may predate a command sent just before. Error
    * responses do not end the wait. A system that accepts connections and does not respond is not `OFFLINE`.
    *
-   * @throws {DOMException} `TimeoutError` if the system does not report the status in time.
-   * @throws The reason of an aborted signal.
+   * @throws {DOMException} `TimeoutError` if the status does not come in time, or the reason of an aborted signal.
    */
   async waitFor(status: SystemStatus, options: WaitOptions = {}): Promise<void> {
     const target = [...STATUSES, OFFLINE].find(({ statusName }) => statusName === status?.statusName);
@@ -2252,7 +2339,7 @@ export class WebApiClient {
     signal.throwIfAborted();
     const { socketPath, createConnection } = this.#target;
     if (socketPath !== undefined && createConnection === undefined) checkTrusted(socketPath); // keeps the token safe
-    const http = process.getBuiltinModule('node:http'); // slow to load, and hosts do not need it
+    const http = process.getBuiltinModule('node:http'); // slow to load
     const method = endpoint === 'status' || endpoint === 'info' ? 'GET' : 'POST';
     const fields = { id, by: tidy(by), reason: tidy(reason), expires: `${expires}`, mine: mine === true ? 'true' : '' };
     const query = new URLSearchParams(Object.entries(fields).filter(([, text]) => text !== ''));
@@ -2263,7 +2350,7 @@ export class WebApiClient {
     const request = http.request({ ...this.#target, method, path, headers, signal });
     request.on('finish', () => request.socket?.errored || onSent()); // also emitted if it could not connect
     request.on('error', () => {}); // once() reports it, or else reading the response does
-    let interim = 0; // Node ignores 1xx responses, however many there are
+    let interim = 0; // Node ignores 1xx responses
     request.on('information', () => (interim += 1) > 16 && request.destroy(new Error('too many 1xx responses')));
     request.end(json);
     const [response] = await once(request, 'response', { signal }) as [IncomingMessage];
@@ -2274,7 +2361,7 @@ export class WebApiClient {
     }
     const { statusCode = 0, headers: { etag } } = response;
     let body: Record<string, unknown> = {};
-    try { body = Object(JSON.parse(text)); } catch {} // it is not JSON
+    try { body = Object(JSON.parse(text)); } catch {}
     return { statusCode, tag: etag, body };
   }
 }
@@ -2287,12 +2374,11 @@ function statusOf(reply: WebApiReply): SystemStatus | null {
   return isForeign || isRefused ? OFFLINE : null;
 }
 
-/** Where a server listens: at host and port, or only at a Unix socket. */
 function placeOf({ host, port, socketPath = '' }: Pick<ThreadData, 'host' | 'port' | 'socketPath'>): string {
-  return port === null ? socketPath : `${host.includes(':') ? `[${host}]` : host}:${port}`; // IPv6 goes in brackets
+  return port === null ? socketPath : `${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
-// ───── launch: a host loop ───────────────────────────────────────────────────────────────────────────────────────
+// ── launch: a host loop ──
 
 /** An own command: `run()` is called between two steps, also while paused, and can end early as a step can. */
 export interface SystemCommand<Types> extends CommandDeclaration<ParametersOf<Types>> {
@@ -2340,16 +2426,16 @@ export interface LaunchConfig extends Pick<WebApiServerOptions,
 }
 
 /**
- * Runs a system until it is shut down by a command, SIGINT, SIGTERM or SIGHUP (its terminal was closed; nohup does not
- * prevent that, because Node undoes it). A second SIGINT, at least a second after the first, kills it. SIGUSR2 saves. A
- * paused system uses no CPU. Steps may be synchronous: commands are handled after each, timers and signals every 10 ms.
+ * Runs a system until it is shut down by a command, SIGINT, SIGTERM or SIGHUP (even under nohup). A second SIGINT, at
+ * least a second after the first, kills it. SIGUSR2 saves. A paused system uses no CPU. Steps may be synchronous:
+ * commands are handled after each, timers and signals every 10 ms.
  *
  * If a hook fails, `process.emitWarning()` reports it and the system continues. If the last save fails, a shutdown by
- * command is cancelled, and the system pauses, so that it can be shut down again; after a signal, or without a web API,
+ * command is cancelled, and the system pauses; after a signal, or without a web API,
  * the promise rejects with the error of the save. If a step fails, it rejects with that error, and no state is saved,
  * unless a command has interrupted the step: see `Control`.
  *
- * @throws {Error} If the web API cannot listen (see `WebApiServer.runInBackground()`). No step has run.
+ * @throws {Error} If the web API cannot listen. No step has run.
  */
 export async function launch<Commands>(system: System<Commands>, config: LaunchConfig = {}): Promise<void> {
   check('system', system, 'object', 'an object');
@@ -2499,7 +2585,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   }
 }
 
-// ───── Errors and checks ─────────────────────────────────────────────────────────────────────────────────────────
+// ── Errors and checks ──
 
 function isPromise(value: any): boolean { return typeof value?.then === 'function'; }
 
@@ -2571,10 +2657,9 @@ function checkToken(token: unknown): void {
   if (token.length < 16 || token.length > 1024) throw new RangeError(`${message} ${token.length}`);
 }
 
-/** Checks declarations of commands, and returns their JSON. */
 function checkCommands(commands: object, reserved: string[] = [...COMMANDS, 'status', 'info', 'answer']): string {
   check('commands', commands, 'object', 'an object');
-  const json = JSON.stringify(commands); // leaves functions out
+  const json = JSON.stringify(commands);
   const description: Parameter = { type: 'string', default: '' };
   const type: Parameter = { type: 'string', enum: ['boolean', 'integer', 'number', 'string'] };
   const minimum: Parameter = { type: 'number', default: 0 };
@@ -2637,18 +2722,14 @@ function resolveSocketPath(socketPath: string | undefined, nameInFolder: string 
   return path;
 }
 
-// ───── MIT License ───────────────────────────────────────────────────────────────────────────────────────────────
-//
+// ── MIT License ──
 // Copyright (c) 2026 The runtime-control authors
-//
 // Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
 // documentation files (the "Software"), to deal in the Software without restriction, including without limitation the
 // rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to
 // permit persons to whom the Software is furnished to do so, subject to the following conditions:
-//
 // The above copyright notice and this permission notice shall be included in all copies or substantial portions of
 // the Software.
-//
 // THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO
 // THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
 // AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT,

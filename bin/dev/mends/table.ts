@@ -35,10 +35,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'If the clock was set while the server thread',
-    edits: [[
-      'control.ts', 'bun ?? deno ? readClockOffset(() => performance.now()) - workerData.clockOffset : 0;',
-      'readClockOffset(() => performance.now()) - workerData.clockOffset;',
-    ]],
+    edits: [['control.ts', 'const origin = bun ?? deno ?', 'const origin = true ?']],
   },
   {
     bug: 'After a restart, the 16th hold',
@@ -46,7 +43,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'A status that the program changed by itself',
-    edits: [['control.ts', 'this.#seen = (this.#seen - 1) | 0; // so that the next look completes', '// completes']],
+    edits: [['control.ts', 'this.#lookAnew(); // so that', '// so that']],
   },
   {
     bug: '`control-client answer --yes` without an id',
@@ -101,15 +98,15 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'Two servers could serve at one Unix socket',
-    edits: [['control.ts', 'underLock(path, found.ino, process.geteuid?.(), () => {', '[0].forEach(() => {']],
+    edits: [['control.ts', 'underLock(path, found.ino, () => {', '[0].forEach(() => {']],
   },
   {
     bug: 'Own commands that filled the queue',
-    edits: [['control.ts', 'if (lane.waiting() >=', 'if (commands.waiting() + own.waiting() >=']],
+    edits: [['control.ts', 'if (queue.count(lane) >=', "if (queue.count('client') + queue.count('own') >="]],
   },
   {
     bug: 'Own commands that waited at a shutdown',
-    edits: [['control.ts', "while (command === 'shutdown' && isDone &&", "while (false &&"]],
+    edits: [['control.ts', "command === 'shutdown' && isDone ? this.#queue.count('own') : 0", '0']],
   },
   {
     bug: 'A second `pause` put',
@@ -129,8 +126,8 @@ export const MENDS: readonly Mend[] = [
   {
     bug: 'After the clock was set',
     edits: [
-      ['control.ts', 'startAt] = readClock();', 'startAt] = Date.now();'],
-      ['control.ts', 'endAt] = readClock();', 'endAt] = Date.now();'],
+      ['control.ts', 'openedAt] = readClock();', 'openedAt] = Date.now();'],
+      ['control.ts', 'endedAt] = readClock();', 'endedAt] = Date.now();'],
     ],
   },
   {
@@ -173,13 +170,14 @@ export const MENDS: readonly Mend[] = [
   {
     bug: 'While a command waited, a program that never yields',
     hangs: true,
-    edits: [['control.ts', 'next === null || readClock() - next.since > 250', 'next === null']],
+    edits: [['control.ts', '!hasNext || readClock() - this.#foundAt > 250', '!hasNext']],
   },
   {
     bug: '`Age` and `heardAt` left out',
     edits: [
-      ['control.ts', 'return (link.advanceClock() - Atomics', 'return (Atomics.load(memory, cells.CLOCK) - Atomics'],
-      ['control.ts', '(performance.now() - clockStart) / 250); }', 'Atomics.load(memory, cells.CLOCK) + 1); }'],
+      ['control.ts', 'let isPlanned = false;', 'let isPlanned = false; let ticks = 0; setInterval(() => (ticks += 1), 250);'],
+      ['control.ts', '[heard, heardAt] = [count, performance.now()]', '[heard, heardAt, ticks] = [count, performance.now(), 0]'],
+      ['control.ts', 'return heardAt;', 'return performance.now() - 250 * ticks;'],
     ],
   },
   {
@@ -244,7 +242,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'A command that was done was reported as failed',
-    edits: [['control.ts', "isDone ? 'valueOmitted' : 'error'", "'error'"]],
+    edits: [['control.ts', "[isDone ? 'valueOmitted' : 'error']", 'error']],
   },
   {
     bug: 'A host name that does not exist',
@@ -274,7 +272,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'A save changed who had paused',
-    edits: [['control.ts', 'if (code === running?.before.code)', 'if (code === running?.before.code && code === -1)']],
+    edits: [['control.ts', 'const isBack = this.#running !== undefined &&', 'const isBack = code === -1 &&']],
   },
   {
     bug: 'Whoever followed `/api/info` by its tag',

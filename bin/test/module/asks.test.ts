@@ -38,9 +38,10 @@ interface Logged extends StartedServer {
   path: string;
   /** The id of the question that was asked last, if no command came after it. */
   latest(): string;
-  cells: Int32Array;
-  /** How many wake-ups the host wants. */
-  sleepers(): number;
+  /** Returns how many want to hear of the next command once they have heard of one. */
+  followers(): Promise<number>;
+  /** How many wait for each bell: the first is that of the host. */
+  bells: Int32Array;
 }
 
 /** A server with a log, whose shared memory the test can read. Its counters begin where the test wants. */
@@ -48,15 +49,17 @@ async function start(t: TestContext, options: Partial<WebApiServerOptions> = {},
   let starting: Promise<StartedServer> | undefined;
   t.after(async () => (await starting)?.server.close()); // before the folder is removed
   const path = join(makeFolder(t), 'log.jsonl');
-  const [accepted, responded, logged, sleepers] = [6, 3, [8, 9, 10, 11, 12], 18];
+  const [sequence, responded, accepted] = [0, 2, 5];
   const Original = SharedArrayBuffer;
-  let cells: Int32Array = new Int32Array();
+  let [cells, waiters]: Int32Array[] = [];
   class Preset extends Original {
     constructor(size: number) {
       super(size);
       const words = new Int32Array(this);
-      if (size === 128) cells = words;
-      for (const at of size === 128 ? [accepted, responded, ...logged] : [0, 16, 17]) words[at] = first; // HEAD, …
+      if (size === 64) waiters = words;
+      if (size !== 128) return;
+      cells = words;
+      for (const at of [accepted, responded]) words[at] = first;
     }
   }
   globalThis.SharedArrayBuffer = Preset as SharedArrayBufferConstructor;
@@ -66,9 +69,16 @@ async function start(t: TestContext, options: Partial<WebApiServerOptions> = {},
     globalThis.SharedArrayBuffer = Original;
   }
   const started = await starting;
+  assert.ok(cells !== undefined && waiters !== undefined);
+  const [shared, bells] = [cells, waiters];
   const { headers: { etag = '' } } = await ask(started.port, INFO);
-  const latest = (): string => `${etag.slice(1, 4)}-q${Number(cells[accepted]) >>> 0}`;
-  return { ...started, path, latest, cells, sleepers: () => Number(cells[sleepers]) };
+  const latest = (): string => `${etag.slice(1, 4)}-q${Number(shared[accepted]) >>> 0}`;
+  const followers = async (): Promise<number> => {
+    Atomics.notify(shared, sequence);
+    await sleep(5);
+    return Number(bells[sequence]);
+  };
+  return { ...started, path, latest, followers, bells };
 }
 
 /** Lets a client answer, and notes what it got. */
@@ -90,7 +100,7 @@ async function checkListed(port: number, stories: readonly Story[]): Promise<voi
 
 describe('An answer that races others', LIMIT, () => {
   it('wins alone: the program gets what the one with the 200 has sent, and the others are told who', async (t) => {
-    const { server, port, path, latest, sleepers } = await start(t);
+    const { server, port, path, latest, followers } = await start(t);
     const random = randomNumbers(SEED);
     const senders: [name: string, send: Sender][] = [
       ['fetch', overFetch(port)], ['another fetch', overFetch(port)],
@@ -111,7 +121,7 @@ describe('An answer that races others', LIMIT, () => {
       await checkListed(port, [story]);
       stories.push(story);
     }
-    assert.equal(sleepers(), 0);
+    assert.equal(await followers(), 0);
     await server.close();
     checkLog(path, stories.slice(-10_000));
   });
@@ -133,7 +143,7 @@ describe('An answer that races others', LIMIT, () => {
   for (const [what, name, end] of ENDS) {
     it(`and ${what} counts if its response is 200, and not if it is another`, async (t) => {
       const started = await start(t);
-      const { server, port, path, latest, sleepers } = started;
+      const { server, port, path, latest, followers } = started;
       const [connection, other] = [new Connection(port), new Connection(port)];
       await Promise.all([connection, other].map((one) => one.request(head(STATUS, HOST))));
       const isExpiry = name === 'TimeoutError';
@@ -163,7 +173,7 @@ describe('An answer that races others', LIMIT, () => {
         stories.push(story);
       }
       t.diagnostic(`${stories.filter(({ got }) => !(got instanceof Error)).length} of ${stories.length} answered`);
-      assert.equal(sleepers(), 0);
+      assert.equal(await followers(), 0);
       await server.close();
       checkLog(path, stories);
     });
@@ -172,7 +182,7 @@ describe('An answer that races others', LIMIT, () => {
   it('and close() counts if its response is 200', async (t) => {
     let [lead, answered] = [2, 0];
     for (let round = 0; round < 15 * TIMES; round += 1) {
-      const { server, port, path, sleepers } = await start(t);
+      const { server, port, path, followers } = await start(t);
       const connection = new Connection(port);
       const question = server.ask('Which?', CHOICE);
       const id = await idOf(port, 'Which?');
@@ -186,7 +196,7 @@ describe('An answer that races others', LIMIT, () => {
       lead += isAnswered ? -0.4 : 0.4;
       answered += Number(isAnswered);
       await closed;
-      assert.equal(sleepers(), 0);
+      assert.equal(await followers(), 0);
       checkLog(path, [story]);
     }
     t.diagnostic(`${answered} answered`);
@@ -241,7 +251,7 @@ describe('An answer that races others', LIMIT, () => {
 
 describe('A command that waits', { ...LIMIT, concurrency: true }, () => {
   it('withdraws a question at once, also one that is asked later, and no longer expires', async (t) => {
-    const { server, port, sleepers } = await start(t);
+    const { server, port, followers } = await start(t);
     const control = new AbortController();
     const before = outcomeOf(server.ask('Before?', { signal: control.signal }));
     assert.equal(getEventListeners(control.signal, 'abort').length, 1);
@@ -250,7 +260,7 @@ describe('A command that waits', { ...LIMIT, concurrency: true }, () => {
     const after = outcomeOf(server.ask('After?', { timeout: 3e5 }));
     assert.deepEqual(await Promise.race([after, nextTurn()]), await after, 'at once');
     assert.equal(String(await after), 'AbortError: Interrupted by pause');
-    assert.deepEqual([getEventListeners(control.signal, 'abort').length, sleepers()], [0, 0]);
+    assert.deepEqual([getEventListeners(control.signal, 'abort').length, await followers()], [0, 0]);
     await sleep(1200);
     assert.deepEqual(takeAll(server), ['pause']);
     assert.deepEqual(await asksOf(port), []);
@@ -285,7 +295,7 @@ describe('A command that waits', { ...LIMIT, concurrency: true }, () => {
 
 describe('Questions', LIMIT, () => {
   it('never get the answer to another one, while some stay open and the slots are used again and again', async (t) => {
-    const { server, port, path, latest, sleepers } = await start(t);
+    const { server, port, path, latest, followers } = await start(t);
     let connection = new Connection(port);
     const random = randomNumbers(SEED);
     const send: Sender = (...given) => overConnection(connection)(...given);
@@ -338,7 +348,7 @@ describe('Questions', LIMIT, () => {
     for (const control of controls) control.abort();
     for (const [id, left] of open) stories.push({ id, attempts: [], got: await left });
     assert.deepEqual(await asksOf(port), []);
-    assert.equal(sleepers(), 0);
+    assert.equal(await followers(), 0);
     await server.close();
     checkLog(path, stories);
   });
@@ -466,7 +476,7 @@ describe('Threads that die', LIMIT, () => {
   it('lose no answer that got a 200, and no open question', async (t) => {
     collectWarnings(t);
     const threads = collectThreads(t);
-    const { server, port, path, latest, sleepers } = await start(t);
+    const { server, port, path, latest, followers } = await start(t);
     const random = randomNumbers(SEED);
     const stays = outcomeOf(server.ask('stays open', CHOICE));
     const open = latest();
@@ -503,7 +513,7 @@ describe('Threads that die', LIMIT, () => {
     const sent = attempt(overConnection(new Connection(port)), open, 'ana', { pick: 7 });
     stories.push({ id: open, attempts: [await sent], got: await stays });
     assert.ok(checkStory(stories.at(-1) as Story));
-    assert.equal(sleepers(), 0);
+    assert.equal(await followers(), 0);
     await server.close();
     const answered = new Map(stories.map((one) => [one.id, one]));
     const lines = readLog(path).filter(({ event, id }) => event === 'answer' && answered.has(id));
@@ -514,11 +524,12 @@ describe('Threads that die', LIMIT, () => {
   it('deliver an answer that the host has not been told of', async (t) => {
     collectWarnings(t);
     const threads = collectThreads(t);
-    const { server, port, latest, cells } = await start(t);
+    const { server, port, latest, bells } = await start(t);
     const question = outcomeOf(server.ask('Which?', CHOICE));
-    cells[4] = 1; // NOTIFIED: it takes its message for unread, as if it had died before that
+    assert.equal(Atomics.exchange(bells, 0, 0), 1); // it rings for nobody, as if it had died before that
     assert.equal((await answer(port, latest(), { pick: 1 }, { by: 'ana' })).statusCode, 200);
     assert.equal(await Promise.race([question, nextTurn('not told')]), 'not told');
+    Atomics.store(bells, 0, 1);
     await threads[0]?.terminate();
     const got = await Promise.race([question, nextTurn('not told')]); // long before the next thread
     assert.deepEqual(got, { arguments: { pick: 1 }, by: 'ana', reason: undefined });
@@ -871,7 +882,7 @@ describe('A wrong answer', { ...LIMIT, concurrency: true }, () => {
 
 describe('A wrong question', { ...LIMIT, concurrency: true }, () => {
   it('throws at once, names what is wrong, and leaves nothing', async (t) => {
-    const { server, port, sleepers } = await start(t);
+    const { server, port, followers } = await start(t);
     const question = (options: unknown): unknown => server.ask('Which?', options as object);
     const rows: [name: string, call: (value: any) => unknown, typeErrors: unknown[], rangeErrors?: unknown[]][] = [
       ['message must be', (value) => server.ask(value), [undefined, ['a'], { length: 1 }, Object('a')],
@@ -893,7 +904,7 @@ describe('A wrong question', { ...LIMIT, concurrency: true }, () => {
         }
       }
     }
-    assert.deepEqual([await asksOf(port), (await ask(port, INFO)).body.commands, sleepers()], [[], [], 0]);
+    assert.deepEqual([await asksOf(port), (await ask(port, INFO)).body.commands, await followers()], [[], [], 0]);
   });
 
   it('is none if it is just within the limits; the message is one line without control characters', async (t) => {

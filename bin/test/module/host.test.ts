@@ -1,22 +1,44 @@
 // The program's side of the server: when its callbacks run, what they may do, and values that throw when they are read.
 
 import assert from 'node:assert/strict';
+import { syncBuiltinESMExports } from 'node:module';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
+import threads from 'node:worker_threads';
 import {
   LIMIT, collectWarnings, getDetail, getInfo, launchSystem, perform, startServer, takeAll, until,
 } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { PAUSE, RESUME, STATUS, ask, serveOthers } from '../http.ts';
 import { SystemStatus } from '../../../control.ts';
+import type { WorkerOptions } from 'node:worker_threads';
 import type { SystemInfo, WebApiServer } from '../../../control.ts';
 
 const { ACTIVE } = SystemStatus;
 
+/** Runs in the server thread, which then takes milliseconds to list commands. */
+function slow(): void {
+  const { toISOString } = Date.prototype;
+  Date.prototype.toISOString = function toSlow(): string {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
+    return toISOString.call(this);
+  };
+}
+
 describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
   it('has a tag that is never newer than the commands, so that no outcome is missed', async (t) => {
-    const { server, client } = await startServer(t);
+    const { Worker } = threads;
+    threads.Worker = class extends Worker {
+      constructor(source: string, options: WorkerOptions) {
+        super(`(${slow})(); ${source}`, options);
+      }
+    };
+    syncBuiltinESMExports();
+    const starting = startServer(t); // the thread is created at once
+    threads.Worker = Worker;
+    syncBuiltinESMExports();
+    const { server, client } = await starting;
     const poll = setInterval(() => {
       for (; server.hasCommands(); server.report({ value: 'states/1.json' })) server.receiveCommand();
     }, 1);
@@ -32,7 +54,7 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
       return follow(reply.ok ? reply.tag : undefined);
     };
     const others = [follow()];
-    for (let count = 0; count < 50; count += 1) {
+    for (let count = 0; count < 20; count += 1) {
       const status = client.getStatus(); // samples that are fresh while the outcome is on its way
       const reply = await client.request('save-state', { wait: 60 });
       assert.ok(reply.ok);

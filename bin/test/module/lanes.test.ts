@@ -65,7 +65,7 @@ describe('A look', LIMIT, () => {
         const { store } = Atomics;
         Atomics.store = (words, at, value) => {
           store(words, at, value);
-          const isHead = words.length > 32 && at === 0;
+          const isHead = words.length === 8 && at === 0;
           if (isHead) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1000);
           return value;
         };
@@ -268,12 +268,12 @@ describe('The counters of commands', LIMIT, () => {
   /** Presets what counts commands, in all shared memory that the server allocates. */
   function startAt(t: TestContext, first: number, options: Partial<WebApiServerOptions<'say'>>) {
     const Original = SharedArrayBuffer;
-    const [accepted, responded, head, tail] = [6, 3, 0, 16];
+    const [responded, accepted] = [2, 5];
     class Preset extends Original {
       constructor(size: number) {
         super(size);
         const words = new Int32Array(this);
-        for (const at of size === 128 ? [accepted, responded] : [head, tail]) words[at] = first;
+        if (size === 128) for (const at of [accepted, responded]) words[at] = first;
       }
     }
     globalThis.SharedArrayBuffer = Preset as SharedArrayBufferConstructor;

@@ -190,7 +190,7 @@ describe('A signal', { ...LIMIT, skip: lacks('Unix'), concurrency: 3 }, () => {
       const port = await host.hear<number>();
       assert.equal(await host.hear(), 'onListening');
       assert.deepEqual(await perform(port, 'save-state'), [200, undefined]);
-      assert.equal((await getInfo(port)).since, '1970-01-01T00:00:00.001Z');
+      assert.equal((await getInfo(port)).since, '1970-01-01T00:00:00.000Z');
       assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
       await sleep(100); // by a timer of the test, nextCommand() would not keep the process alive
       assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
