@@ -182,13 +182,27 @@ describe('The log', { ...LIMIT, concurrency: 4 }, () => {
       { event: 'command', id: '11', command: 'shutdown' },
       { event: 'command', id: '12', command: 'note', arguments: { text: '' } },
       { event: 'command', id: '13', command: 'note', arguments: { text: '' } },
-      { event: 'status', status: 'shutting down', holds: [] },
+      { event: 'status', status: 'shutting down', during: 'shutdown', holds: [] },
       { event: 'outcome', id: '11', command: 'shutdown', state: 'done' },
       ...['12', '13'].map((id) => ({
         event: 'outcome', id, command: 'note', arguments: { text: '' }, state: 'failed',
         error: 'the program has shut down',
       })),
       { event: 'end' },
+    ]);
+  });
+
+  it('says which statuses belong to a save or an end: those while the command runs, and no others', async (t) => {
+    const path = makePath(t);
+    const { client, finished } = await launchSystem(t, {}, { log: path });
+    for (const command of ['pause', 'resume', 'save-state', 'shutdown']) await client.request(command, { wait: 10 });
+    await finished;
+    const statuses = readLog(path).filter(({ event }) => event === 'status');
+    assert.deepEqual(statuses.map(({ status, during }) => [status, during]), [
+      ['active', undefined],
+      ['pausing', undefined], ['paused', undefined], ['resuming', undefined], ['active', undefined],
+      ...['pausing', 'paused', 'resuming', 'active'].map((status) => [status, 'save-state']),
+      ['shutting down', 'shutdown'],
     ]);
   });
 
