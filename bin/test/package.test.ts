@@ -34,6 +34,29 @@ describe('The package', LIMIT, () => {
   });
 });
 
+describe('control.ts', () => {
+  const source = readFileSync('control.ts', 'utf8');
+  const lines = source.split('\n');
+
+  it('is small: at most 2,740 lines and 156,000 bytes', () => {
+    assert.ok(lines.length - 1 <= 2740, `${lines.length - 1} lines`);
+    assert.ok(Buffer.byteLength(source) <= 156_000, `${Buffer.byteLength(source)} bytes`);
+  });
+
+  it('has no line above 120 characters, and no function above 150 lines', () => {
+    const long = lines.filter((line) => Array.from(line).length > 120);
+    assert.deepEqual(long, []);
+    const functions = lines.flatMap((line, first) => {
+      const [, indent = '', name] = /^( *)(?:export )?(?:async )?(?:function )?([#\w]+)(?:<.*>)?\(.*\{$/.exec(line) ?? [];
+      if (name === undefined || name === 'if' || name === 'for' || name === 'while') return [];
+      const length = lines.slice(first).findIndex((other) => other.startsWith(`${indent}}`)) + 1;
+      return [{ name, length }];
+    });
+    assert.ok(functions.length > 120, String(functions.length));
+    assert.deepEqual(functions.filter(({ length }) => length > 150), []);
+  });
+});
+
 /** Checks that the pages and images that pages refer to are in the package. Returns how many they are. */
 function checkLinks(root: string): number {
   const pages = readdirSync(root, { encoding: 'utf8', recursive: true }).filter((path) => path.endsWith('.md'));
