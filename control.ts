@@ -372,8 +372,8 @@ function allocateTable(idPrefix: string, laneSize: number) {
 
 // ── The queue ──
 //
-// The order in which commands are taken: see WebApiServer. Both threads look at it, and nothing in it grows with the
-// number of commands that wait: it needs the next one of each lane, and the latest pause or shutdown, which STOP notes.
+// The order in which commands are taken: see WebApiServer. Both threads look at it. The next command is that of either
+// lane, and depends on the latest pause or shutdown, which STOP notes: to find it takes no longer if many wait.
 
 function openQueue({ memory, cells, commandNames, table: { rings, kinds, heads, tails } }: ThreadData, table: Table) {
   const [pause, shutdown] = [commandNames.indexOf('pause'), commandNames.indexOf('shutdown')];
@@ -1243,6 +1243,8 @@ function validate(path: string, values: Record<string, unknown>, parameters: Par
   }));
 }
 
+// ── Sockets and the start ──
+
 /**
  * Throws if another user could replace a socket or its folder: everything on the path, links included, must belong to
  * this user or root, and nobody else may write to a folder, unless it has the sticky bit.
@@ -1894,7 +1896,7 @@ export class WebApiServer<Name extends string = never> {
     return holders.length > 0 && holders.every((holder) => holder === by); // else it only releases a hold
   }
 
-  /** Returns the first of these commands, or the first one, and disposes of those ahead unless one runs. */
+  /** Returns the first of these commands that is due. Without these, disposes of those ahead, unless one runs. */
   #look(commands?: readonly ControlCommand[]): number | undefined {
     for (;;) { // anew after each, because systemStatus(), which #setHolds() calls, may post a command
       const first = this.#queue.next();
