@@ -59,7 +59,7 @@ const SET_UP = `mount -t tmpfs tmpfs /run && mkdir -p /run/user/1000 ${TOOLS} ${
   mount --bind /run/hosts /etc/hosts && "$@"; exit $?`; // the shell stays, to reap processes
 /** Like sshd, it has a shell parse the words again. */
 const SSH = `#!/bin/sh
-while [ "$1" = -o ]; do shift 2; done
+while :; do case $1 in -o) shift 2 ;; -T) shift ;; *) break ;; esac; done
 [ "$1" != -- ] || shift
 host=$1
 shift
