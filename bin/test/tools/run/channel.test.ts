@@ -206,14 +206,17 @@ describe('control-run: lines of a program on CONTROL_FD', {
     mkdirSync(folder);
     const options = ['--restart', 'on-failure', '--state', join(folder, 'state.json'), '--save-command', 'true'];
     const note = 'x'.repeat(3000 - '{"note":""}'.length);
-    const script = 'echo "{\\"detail\\":{\\"note\\":\\"$1\\"}}" >&3; exec 3>&-; exec sleep 98765';
+    const script = `echo "{\\"detail\\":{\\"note\\":\\"$1\\"}}" >&3
+      read -r pause <&3; echo '{"status":"paused"}' >&3; exec 3>&-; exec sleep 98765`;
     const foxes = '\u{1f98a}'.repeat(300);
     const run = await startRun(t, options, ['env', `FOX=${foxes}`, ...shell(script, note)]);
     await showsDetail(run, { note });
     process.kill(run.pid, 'SIGKILL');
     await run.running.shows(/(web API [^]*){2}/);
+    await showsDetail(run, { note });
     rmSync(folder, { recursive: true });
     assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+    await sleep(FRESH_MS);
     await showsDetail(run, { note });
     const { command, state } = await showsRun(run, { restarts: 1, 'last end': 'SIGKILL', canSave: true });
     assert.match(String(state), /^not written: ENOENT/);
