@@ -828,12 +828,11 @@ function createPolicy({ host, token, allowedHosts }: ThreadData) {
   const hostHint = 'use localhost or an IP address, or set the option allowedHosts';
   const tokenHint = 'set CONTROL_TOKEN_FILE or CONTROL_TOKEN, or the option token of WebApiClient';
   let allowedAuthority: string | undefined; // cached: most requests have the same
-  /** Returns an error response if the request is malformed, could come from a web page, or lacks the token. */
+  /** Returns an error response to a malformed request (RFC 9112 §3.2), a web page's, or one without the token. */
   return ({ method, httpVersion }: IncomingMessage, head: RequestHead, isUnix: boolean): PreparedResponse | null => {
     const { authority, fields: { host: hostField, origin, 'sec-fetch-site': site, authorization = '' } } = head;
     if (head.hasDuplicate) return prepare(400, { error: 'Duplicate header field' });
-    const needsHost = hostField === undefined && httpVersion !== '1.0'; // RFC 9112 §3.2
-    if (needsHost) return prepare(400, { error: 'Missing Host header' });
+    if (hostField === undefined && httpVersion !== '1.0') return prepare(400, { error: 'Missing Host header' });
     const isLocal = authority === undefined || authority === allowedAuthority || isUnix;
     const isForeign = !isLocal && !isAllowedHost(authority, [host, ...allowedHosts]);
     if (isForeign) return prepare(403, { error: `Host not allowed: ${hostHint}` });
@@ -879,16 +878,17 @@ type ThreadMessage = string | { type: 'listening'; port: number; isPublic: boole
 type Report = (message: ThreadMessage) => void;
 type Failure = { message: string; code?: string | undefined }; // Node's, such as EADDRINUSE
 
-/** A connection and its present request, which may have to wait. */
+/** A connection and its present request. */
 interface Connection {
   readonly socket: Socket;
   readonly isUnix: boolean;
   isLast: boolean; // it takes no more requests
-  idleSince: number; // the number of responses at that time
+  idleSince: number; // the count of responses then
+  bytes: number; // in both directions, at closeIdle()
   response: ServerResponse | null; // from the end of a request until it is sent
   head: RequestHead;
   isRefused: boolean; // the response may precede the end of the request
-  body: Buffer; // cut after the first byte that is too many for arguments
+  body: Buffer; // cut after the first byte too many for arguments
   waits: boolean; // with Prefer
   isReady: () => boolean;
   onEnd: () => void;
@@ -898,7 +898,7 @@ interface Connection {
 /** The HTTP server. A request that comes before the previous response ends its connection after that. */
 function serve(data: ThreadData, link: Link) {
   const { maxConnections } = data;
-  const maxWaits = maxConnections - 16; // the others remain for requests that do not wait
+  const maxWaits = maxConnections - 16; // the others are for requests that do not wait
   const maxBodySize = 65_536; // bytes
   const maxChunks = 100; // of a body in chunked coding
   const knownFields = new Map([ // and whether they are lists, whose lines are one (RFC 9110 §5.3)
@@ -928,8 +928,8 @@ function serve(data: ThreadData, link: Link) {
 
     onConnection(socket: Socket, isUnix: boolean): void {
       const connection: Connection = { // with all fields, so that all connections have one shape
-        socket, isUnix, isLast: false, idleSince: responses, response: null, head: {} as RequestHead, isRefused: false,
-        body: noBody, waits: false, isReady: Boolean, onEnd: Boolean, deadline: 0,
+        socket, isUnix, isLast: false, idleSince: responses, bytes: -1, response: null, head: {} as RequestHead,
+        isRefused: false, body: noBody, waits: false, isReady: Boolean, onEnd: Boolean, deadline: 0,
       };
       connections.set(socket, connection);
       socket.on('end', () => connection.waits && server.endWait(connection));
@@ -943,9 +943,13 @@ function serve(data: ThreadData, link: Link) {
       longest.socket.destroy();
     },
 
-    /** Closes a connection that has been silent for 16 s, unless a response is pending or not yet sent. */
-    onSilence(socket: Socket): void {
-      if (connections.get(socket)?.response === null && socket.writableLength === 0) socket.destroy();
+    /** Closes connections silent since the previous call, unless a response is pending or not yet sent. */
+    closeIdle(): void {
+      for (const connection of connections.values()) {
+        const { socket, response, bytes } = connection;
+        connection.bytes = socket.bytesRead + socket.bytesWritten;
+        if (connection.bytes === bytes && response === null && socket.writableLength === 0) socket.destroy();
+      }
     },
 
     /** Refuses a request at its head, or routes it once it is complete. */
@@ -1049,14 +1053,12 @@ function createListener(server: ReturnType<typeof serve>, isUnix: boolean): Serv
     headersTimeout: 5000, // milliseconds, like the others
     requestTimeout: 10_000,
     connectionsCheckingInterval: 2000,
-    keepAliveTimeout: 0, // costs two timers per request: `timeout` takes its place
+    keepAliveTimeout: 0, // costs two timers per request: see closeIdle()
     requireHostHeader: false, // the policy checks it, responding in JSON
   }, server.onRequest);
   listener.maxHeadersCount = server.maxFields + 1; // Node drops most of the others, which could exhaust the heap
-  listener.timeout = 16_000; // until onSilence(): 1 s more than the responses say
   Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
   listener.on('connection', (socket) => server.onConnection(socket, isUnix));
-  listener.on('timeout', server.onSilence);
   listener.on('checkExpectation', server.onRequest); // ignored, because Node's own 417 has no JSON body
   listener.on('connect', (_request, socket) => server.finish(socket as Socket, 501));
   listener.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket) => {
@@ -1178,7 +1180,7 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
 
     /** Answers a question. This does not use the queue: a program that waits for an answer takes no commands. */
     answer(connection: Connection): void {
-      link.host.checkWaits(); // a question may have expired
+      host.checkWaits(); // a question may have expired
       const query = new URLSearchParams(connection.head.query);
       const [id = '', by, reason] = ['id', 'by', 'reason'].map((name) => tidy(query.get(name) ?? '') || undefined);
       const asked = table.questions();
@@ -1401,17 +1403,16 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, lo
 /** Runs in the server thread, which has the functions below. */
 function runThread(): void {
   const { parentPort, workerData } = process.getBuiltinModule('node:worker_threads');
-  // On Deno and Bun, each thread has a clock of its own. The origin is wrong if Date is set while the thread starts.
+  // On Deno and Bun, each thread has a clock of its own, wrong if Date is set while it starts.
   const { bun, deno } = process.versions as Record<string, string | undefined>;
   const origin = bun ?? deno ? Date.now() - workerData.ahead - performance.now() : performance.timeOrigin;
-  const link = linkToHost(
-    workerData, (message) => parentPort?.postMessage(message), () => origin + performance.now(),
-  );
+  const link = linkToHost(workerData, (message) => parentPort?.postMessage(message), () => origin + performance.now());
   const server = serve(workerData, link);
   const listening = listen(workerData, server, link);
   process.on('uncaughtException', listening.fail);
   process.on('exit', listening.removeSocket);
   parentPort?.on('message', server.close);
+  setInterval(server.closeIdle, 16_000); // the responses say 15 s
   setInterval(link.host.checkWaits, 250);
   setInterval(listening.keepSocket, 250);
   try { listening.start(); } catch (error: any) { listening.fail(error); } // Deno throws past uncaughtException

@@ -161,7 +161,7 @@ export async function startServer<Name extends string = never>(
   return { server, address, port, where: socketPath ?? port, client };
 }
 
-/** Otherwise, fetch() may use a connection that the server closes just now, because it was idle for 15 s. */
+/** Otherwise, fetch() may use a connection that the server closes just now, because it was idle. */
 const ONCE = { Connection: 'close' };
 
 /**
