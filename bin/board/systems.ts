@@ -36,7 +36,7 @@ export interface News {
 export class Systems {
   readonly #byId: Map<number, BoardSystem> = new Map(); // the newest last
   readonly #startedAt: number = Date.now();
-  readonly #waiters: Set<() => void> = new Set();
+  readonly #waiters: Map<() => void, () => boolean> = new Map(); // how each ends, and whether it has news
   #version = 0;
   #gatherTimer: NodeJS.Timeout | undefined;
   #readTimer: NodeJS.Timeout | undefined; // while a page is open
@@ -126,10 +126,10 @@ export class Systems {
     this.#startReading();
     const known = version <= this.#version ? version : 0; // from an earlier process whose clock was ahead
     const isChanged = (system: BoardSystem): boolean => known === 0 || system.version > known;
-    const changed = (): BoardSystem[] => this.all.filter(isChanged);
-    if (waitMs > 0 && known > 0 && changed().length === 0) await this.#waitForChange(waitMs, signal);
+    const hasNews = (): boolean => this.all.some(isChanged);
+    if (waitMs > 0 && known > 0 && !hasNews()) await this.#waitForNews(hasNews, waitMs, signal);
     this.#askedAt = performance.now();
-    const systems = changed().map((system) => system.updateSince(known));
+    const systems = this.all.filter(isChanged).map((system) => system.updateSince(known));
     const ids = [...this.#byId.keys()];
     return {
       startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), by: BY, keepMs: this.#period.keepMs,
@@ -164,7 +164,7 @@ export class Systems {
     return this.#version;
   }
 
-  #waitForChange(waitMs: number, signal: AbortSignal): Promise<void> {
+  #waitForNews(hasNews: () => boolean, waitMs: number, signal: AbortSignal): Promise<void> {
     return new Promise((resolve) => {
       const end = (): void => {
         clearTimeout(timer);
@@ -172,14 +172,14 @@ export class Systems {
         resolve();
       };
       const timer = setTimeout(end, waitMs);
-      this.#waiters.add(end);
+      this.#waiters.set(end, hasNews);
       signal.addEventListener('abort', end);
     });
   }
 
   #notify(): void {
     this.#gatherTimer = undefined;
-    for (const end of this.#waiters) end();
+    for (const [end, hasNews] of this.#waiters) if (hasNews()) end();
   }
 
   /** Reads the details once a second until all pages are closed. */

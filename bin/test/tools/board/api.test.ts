@@ -155,7 +155,12 @@ describe('The web API of control-board', LIMIT, () => {
     assert.deepEqual([all.ids, all.systems.map(({ id }) => id)], [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]]);
     assert.ok(Number.isSafeInteger(all.version) && all.now <= Date.now());
     let { version, systems: changed } = all;
-    while (changed.length > 0) ({ version, systems: changed } = await newsOf(board, version, 1)); // until none comes
+    let askedAt = 0;
+    while (changed.length > 0) {
+      askedAt = performance.now();
+      ({ version, systems: changed } = await newsOf(board, version, 1));
+    }
+    assert.ok(performance.now() - askedAt > 990, 'without news, after the wait');
     assert.deepEqual((await newsOf(board, version)).systems, [], 'without a wait');
     assert.equal((await newsOf(board, 999_999_999_999_999, 30)).systems.length, 5, 'a version in the future');
 
