@@ -1189,6 +1189,21 @@ describe('A program that sleeps', { ...LIMIT, concurrency: 3 }, () => {
     assert.equal(await server.nextCommand(), 'resume');
   });
 
+  it('cancels nextCommand() by a signal that systemStatus() aborts', { timeout: 10_000 }, async (t) => {
+    const controller = new AbortController();
+    let isSpent = false;
+    const { server } = await startServer(t, {
+      systemStatus() {
+        if (isSpent) controller.abort(new Error('spent'));
+        return ACTIVE;
+      },
+    });
+    server.post('pause');
+    assert.equal(await server.nextCommand({ signal: controller.signal }), 'pause');
+    isSpent = true;
+    await assert.rejects(server.nextCommand({ signal: controller.signal }), new Error('spent'));
+  });
+
   it('gets an EmptyError if nothing can put commands on the queue: closed, or never started', async (t) => {
     const { server, port } = await startServer(t);
     await ask(port, PAUSE);

@@ -159,7 +159,7 @@ export interface CommandOutcome {
 //    ACKNOWLEDGED  host    thread  SEQUENCE before its latest sample
 //
 // Whoever wants to hear of news waits for a bell, with Atomics.wait() or waitAsync(). `waiters` counts them by bell, so
-// that ringing costs little while nobody waits. A command rings SEQUENCE only: a program that polls is not woken.
+// that ringing costs little while nobody waits. A program that polls is not woken: it sees that SEQUENCE has changed.
 //
 // GET /api/status must report the present status, which only systemStatus() knows. The host reads SEQUENCE, samples and
 // stores what it has read in ACKNOWLEDGED: the sample is newer than all that SEQUENCE had counted.
@@ -274,7 +274,7 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
       const number = (isReport ? table.numberOf(slot) : Atomics.add(memory, cells.ACCEPTED, 1)) + 1;
       const word = Atomics.exchange(words, slot, writing);
       const known = Atomics.exchange(logged, slot, (number - 1) << 3); // it has nothing of the new record
-      const isRecord = data.log !== undefined && (word & 7) % writing !== 0; // else a dying thread did not open it
+      const isRecord = data.log !== undefined && (word & 7) % writing !== 0; // neither free nor left by a dying thread
       if (isRecord) Atomics.add(memory, cells.LOST, eventsSince(events, known, word).length);
       numbers[slot] = number;
       codes[slot] = code;
@@ -372,8 +372,8 @@ function allocateTable(idPrefix: string, laneSize: number) {
 
 // ── The queue ──
 //
-// The order in which commands are taken: see WebApiServer. Both threads look at it. The next command is that of either
-// lane, and depends on the latest pause or shutdown, which STOP notes: to find it takes no longer if many wait.
+// The class WebApiServer says in which order commands are taken. The next one is that of either lane, and depends on
+// the latest pause or shutdown, which STOP notes: to find it takes no longer if many wait, unless that has expired.
 
 function openQueue({ memory, cells, commandNames, table: { rings, kinds, heads, tails } }: ThreadData, table: Table) {
   const [pause, shutdown] = [commandNames.indexOf('pause'), commandNames.indexOf('shutdown')];
@@ -395,11 +395,11 @@ function openQueue({ memory, cells, commandNames, table: { rings, kinds, heads, 
         head = Atomics.load(heads, client.at);
         ownHead = Atomics.load(heads, own.at);
       } while (head !== Atomics.load(heads, client.at)); // both are of one moment
-      const [at, ownAt] = [Atomics.load(from, client.at), Atomics.load(from, own.at)];
-      if (ownAt === ownHead) return at === head ? undefined : client.first + at;
-      const [one, other] = [client.first + at, own.first + ownAt];
-      const isFirst = ((table.numberOf(one) - table.numberOf(other)) | 0) < 0 || queue.isAmong(stop, at, head);
-      return at !== head && isFirst ? one : other;
+      const [tail, ownTail] = [Atomics.load(from, client.at), Atomics.load(from, own.at)];
+      if (ownTail === ownHead) return tail === head ? undefined : client.first + tail;
+      const [one, other] = [client.first + tail, own.first + ownTail];
+      const isFirst = ((table.numberOf(one) - table.numberOf(other)) | 0) < 0 || queue.isAmong(stop, tail, head);
+      return tail !== head && isFirst ? one : other;
     },
     /** Returns the last stop in the lane of the four that has not expired, or -1. STOP notes the last one of all. */
     lastStop(): number {
@@ -412,10 +412,10 @@ function openQueue({ memory, cells, commandNames, table: { rings, kinds, heads, 
       return queue.isAmong(slot, tail, head) ? slot : -1;
     },
     isStop(slot: number): boolean { return table.codeOf(slot) === pause || table.codeOf(slot) === shutdown; },
-    /** Whether a slot of the lane of the four is from an index on, and before another one. */
-    isAmong(slot: number, from: number, end: number): boolean {
+    /** Whether a slot of the lane of the four lies from tail to head. */
+    isAmong(slot: number, tail: number, head: number): boolean {
       const { first, size } = rings.client;
-      return slot >= 0 && (slot - first - from + size) % size < (end - from + size) % size;
+      return slot >= 0 && (slot - first - tail + size) % size < (head - tail + size) % size;
     },
 
     find(isWanted: (slot: number) => boolean): number | undefined {
@@ -454,7 +454,7 @@ function tidy(text: string, maxLength: number = 200): string {
 /** What the thread can do to the host, and knows of it. */
 function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
   const { memory, cells, commandNames, statusNames, maxQueueSize } = data;
-  const table = openTable(data, readClock, () => {}); // enqueue(), release() and wake() tell the host
+  const table = openTable(data, readClock, () => {}); // callers tell the host, by SEQUENCE
   const queue = openQueue(data, table);
   const host = followHost(data, table);
   const log = data.log === undefined ? null : createLog(data, table, readClock, report);
@@ -473,11 +473,11 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
       Atomics.add(memory, cells.SEQUENCE, 1);
       return slot;
     },
-    /** Follows the response, or the start of a wait: a host that returns a shutdown may exit. Wakes one that sleeps. */
+    /** Follows the response, or the start of a wait, because a shutdown may end the host. Wakes one that sleeps. */
     release(slot: number): void {
       Atomics.store(memory, cells.RESPONDED, table.numberOf(slot));
       if (link.nameOf(slot) === 'shutdown') Atomics.notify(memory, cells.RESPONDED);
-      host.wakeLater();
+      host.wakeIfAwaited();
     },
 
     /** Returns the command that waits and is about to withdraw the questions: a posted one has done so. */
@@ -497,9 +497,9 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
       return `"${data.table.idPrefix}-${changes}${log?.error === undefined ? '' : '-lost'}"`;
     },
     info(): object {
-      const { code, at, given: { by, reason, holds } } = table.present('status');
       const asked = table.questions();
       const records = table.recent(['client', 'own', 'posted'], 16);
+      const { code, at, given: { by, reason, holds } } = table.present('status'); // not older than the outcomes
       const ended = asked.filter(({ state }) => state !== 'open').sort((one, other) => one.ended - other.ended);
       for (const one of ended) records.splice(records.filter(({ opened }) => opened <= one.ended).length, 0, one);
       const blocking = ['taken', 'open'].map((state) => records.find((one) => one.state === state));
@@ -570,21 +570,21 @@ function followHost(data: ThreadData, table: Table) {
       }
       const isDetailPending = wantsDetail && Atomics.load(memory, DETAIL) !== 0;
       const limitMs = isDetailPending ? detailMs : Atomics.load(waiters, SEQUENCE) > 0 ? sampleMs : patienceMs;
-      const isLate = latest.isSent && !host.isSampled() && now - latest.at >= limitMs; // the host computes
+      const isLate = latest.isSent && !host.isAcknowledged() && now - latest.at >= limitMs; // the host computes
       const isStale = isDetailDue || Atomics.load(memory, SEQUENCE) !== latest.sequence; // a command came later
-      const isDue = isStale || (host.isSampled() && now - latest.at >= freshMs);
+      const isDue = isStale || (host.isAcknowledged() && now - latest.at >= freshMs);
       if (latest.isSent && isDue) {
-        latest = { sequence: 0, at: now, isSent: false };
-        if (isStale) host.plan();
+        latest = { sequence: 0, at: isLate ? latest.at : now, isSent: false };
+        if (isStale) host.planTurn();
         else host.request();
-      } else if (host.isSampled()) return onEnd();
-      if (isLate) return onEnd();
+      }
+      if (isLate || host.isAcknowledged()) return onEnd();
       const own = latest;
       if (limitMs !== sampleMs) setTimeout(host.checkWaits, own.at + limitMs - now);
-      host.wait(connection, () => host.isSampled(own), onEnd, own.at + limitMs);
+      host.wait(connection, () => host.isAcknowledged(own), onEnd, own.at + limitMs);
     },
     /** Whether a sample request is acknowledged. The sample may be as old as the request. */
-    isSampled({ sequence, isSent } = latest): boolean {
+    isAcknowledged({ sequence, isSent } = latest): boolean {
       return isSent && ((Atomics.load(memory, ACKNOWLEDGED) - sequence) | 0) >= 0;
     },
     request(): void {
@@ -599,14 +599,14 @@ function followHost(data: ThreadData, table: Table) {
     judge(request: typeof latest): void {
       const before = judged;
       judged = Atomics.load(memory, ACKNOWLEDGED);
-      if (!host.isSampled(request)) patienceMs = 2; // checkWaits() is up to 1 ms early
+      if (!host.isAcknowledged(request)) patienceMs = 2; // checkWaits() is up to 1 ms early
       else if (judged !== before) patienceMs = Math.min(patienceMs + 1, sampleMs); // once for each acknowledgement
       host.checkWaits();
     },
 
     /** Plans one wake-up at the end of this turn, for a host that sleeps and for requests that wait. */
-    wakeLater(): void { if (waiting.length > 0 || Atomics.load(waiters, SEQUENCE) > 0) host.plan(); },
-    plan(): void {
+    wakeIfAwaited(): void { if (waiting.length > 0 || Atomics.load(waiters, SEQUENCE) > 0) host.planTurn(); },
+    planTurn(): void {
       if (!isPlanned) setImmediate(host.endTurn);
       isPlanned = true;
     },
@@ -618,7 +618,7 @@ function followHost(data: ThreadData, table: Table) {
     },
     wake(): void {
       Atomics.add(memory, SEQUENCE, 1);
-      host.plan();
+      host.planTurn();
     },
     /** Returns when the host last looked for commands, by performance.now(), to a quarter of a second. */
     heardAt(): number {
@@ -689,7 +689,7 @@ function createLog(data: ThreadData, table: Table, readClock: () => number, repo
 
     /** Appends what is not in the file yet, before it an event. */
     write(event?: object): void {
-      const lost = Atomics.load(memory, cells.LOST); // first: what is lost later is not read
+      const lost = Math.max(0, Atomics.load(memory, cells.LOST)); // first: later losses are not read
       const slots: number[] = [];
       for (let slot = 0; slot < kinds.length; slot += 1) if (log.lacks(slot)) slots.push(slot); // a few of thousands
       const changed = slots.flatMap((slot) => log.read(slot) ?? []);
@@ -884,8 +884,8 @@ interface Connection {
   readonly isUnix: boolean;
   isLast: boolean; // it takes no more requests
   idleSince: number; // the count of responses then
-  bytes: number; // in both directions, at closeIdle()
-  response: ServerResponse | null; // from the end of a request until it is sent
+  mark: number; // at the latest closeIdle()
+  response: ServerResponse | null; // from the end or refusal of a request until it is sent
   head: RequestHead;
   isRefused: boolean; // the response may precede the end of the request
   body: Buffer; // cut after the first byte too many for arguments
@@ -928,7 +928,7 @@ function serve(data: ThreadData, link: Link) {
 
     onConnection(socket: Socket, isUnix: boolean): void {
       const connection: Connection = { // with all fields, so that all connections have one shape
-        socket, isUnix, isLast: false, idleSince: responses, bytes: -1, response: null, head: {} as RequestHead,
+        socket, isUnix, isLast: false, idleSince: responses, mark: -1, response: null, head: {} as RequestHead,
         isRefused: false, body: noBody, waits: false, isReady: Boolean, onEnd: Boolean, deadline: 0,
       };
       connections.set(socket, connection);
@@ -946,9 +946,9 @@ function serve(data: ThreadData, link: Link) {
     /** Closes connections silent since the previous call, unless a response is pending or not yet sent. */
     closeIdle(): void {
       for (const connection of connections.values()) {
-        const { socket, response, bytes } = connection;
-        connection.bytes = socket.bytesRead + socket.bytesWritten;
-        if (connection.bytes === bytes && response === null && socket.writableLength === 0) socket.destroy();
+        const { socket, response, mark } = connection;
+        connection.mark = socket.bytesRead + connection.idleSince; // bytesRead is 0 on Bun
+        if (connection.mark === mark && response === null && socket.writableLength === 0) socket.destroy();
       }
     },
 
@@ -991,7 +991,7 @@ function serve(data: ThreadData, link: Link) {
     wait(connection: Connection, isReady: () => boolean, onEnd: () => void): void {
       const { socket, isLast, response, head: { waitSeconds } } = connection;
       response?.setHeader('Preference-Applied', `wait=${waitSeconds}`); // RFC 7240 §3
-      if (isReady() || isLast || socket.readableEnded) return onEnd();
+      if (isReady() || isLast || !socket.readable) return onEnd();
       connection.waits = true;
       link.host.wait(connection, isReady, onEnd, performance.now() + waitSeconds * 1000);
     },
@@ -1068,7 +1068,6 @@ function createListener(server: ReturnType<typeof serve>, isUnix: boolean): Serv
   return listener;
 }
 
-/** Returns a response to a request that Node could not parse, or to one that is too large. */
 function renderRejection(statusCode: number): string {
   const reason = process.getBuiltinModule('node:http').STATUS_CODES[statusCode];
   const error = statusCode === 413 ? 'Content Too Large' : reason; // RFC 9110 §15.5.14; Node 20 has an older name
@@ -1135,13 +1134,13 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
     sendIfNew(connection: Connection): void {
       const known = routes.knownTag(connection);
       if (known !== null) return server.send(connection, prepare(304, null, 'ETag', known));
-      if (connection.head.path === '/api/info') return host.whenSampled(connection, true, () => {
+      if (connection.head.path === '/api/info') return host.whenSampled(connection, true, () => { // with the detail
         const tag = link.infoTag(); // first
         server.send(connection, prepare(200, link.info(), 'ETag', tag));
       });
       const status = statuses[link.statusIndex()];
       if (status === undefined) return server.send(connection, prepare(500, { error: 'Internal server error' }));
-      const ageSeconds = host.isSampled() ? 0 : Math.floor((performance.now() - host.heardAt()) / 1000);
+      const ageSeconds = host.isAcknowledged() ? 0 : Math.floor((performance.now() - host.heardAt()) / 1000);
       if (ageSeconds > 0) connection.response?.setHeader('Age', ageSeconds); // RFC 9111 §5.1
       server.send(connection, status);
     },
@@ -1600,11 +1599,11 @@ export class WebApiServer<Name extends string = never> {
   #restartTimer: NodeJS.Timeout | undefined;
   #published: Published; // the present status; its code is -1 before there is one
   #taken: number | undefined; // the slot of the command taken last
-  #request: CommandRequest<string> | null = null; // the same, once it was asked for
-  #running: number | undefined; // the same slot, until the command is completed
-  #before: Published; // when it was taken
+  #request: CommandRequest<string> | null = null; // that command, once asked for
+  #running: number | undefined; // its slot, until it is completed
+  #before: Published; // the status when it was taken
   #isSampling = false; // systemStatus() or describe() runs
-  #seen = 0; // SEQUENCE when the queue was last found empty; or else, the next poll looks
+  #seen = 0; // SEQUENCE when the queue was last found empty: if it differs, the next poll looks
   #found: number | undefined; // the slot that the latest poll has found
   #foundAt = 0; // by readClock()
   #interrupt: AbortController | null = null; // of `signal`
@@ -1663,7 +1662,7 @@ export class WebApiServer<Name extends string = never> {
   /** Who wants the pause, oldest first: each sender once; the 16th stands for all others. Empty while active. */
   get holds(): StatusCause[] { return JSON.parse(JSON.stringify(this.#published.holds)); }
 
-  /** Returns whether the queue holds commands. Never waits, and is cheap enough for the tightest loop. */
+  /** Returns whether a command waits, and completes the one taken last. Never waits; cheap in the tightest loop. */
   hasCommands(): boolean {
     if (this.#isSampling) return false;
     // A plain read, because Atomics.load() takes longer than all the rest. A later poll corrects a stale value.
@@ -1676,7 +1675,7 @@ export class WebApiServer<Name extends string = never> {
     if (this.#options.autoReport !== false) this.#complete({});
     const hasNext = this.#poll();
     if (!hasNext) this.#seen = sequence; // first, because describe() may call post()
-    // A host that finds a command is sampled once it has taken that, or left it waiting for a quarter of a second.
+    // Not while a command that was found waits to be taken, for up to 250 ms: the status is about to change.
     if (!hasNext || readClock() - this.#foundAt > 250) this.#acknowledge(sequence);
     return hasNext;
   }
@@ -1698,11 +1697,11 @@ export class WebApiServer<Name extends string = never> {
     if (slot === undefined) throw new EmptyError('The command queue is empty');
     this.#table.change(slot, 'taken');
     this.#found = undefined;
-    this.#lookAnew(); // so that the next poll completes it, if SEQUENCE does not count it yet
+    this.#lookAnew(); // so that the next poll completes it, whatever SEQUENCE is
     this.#request = null;
     this.#running = this.#taken = slot;
     this.#before = this.#published;
-    const command = this.#nameOf(slot) ?? this.#readRequest(slot).command as Name;
+    const command = this.#nameOf(slot) ?? this.#readRequest().command as Name;
     const isClients = this.#data.table.kinds[slot] === 'client';
     const responded = this.#load(CELL.RESPONDED);
     const isResponding = isClients && ((responded - this.#table.numberOf(slot)) | 0) < 0;
@@ -1713,7 +1712,7 @@ export class WebApiServer<Name extends string = never> {
   /** The command taken last, its arguments, who sent it and why; null before the first. */
   get request(): CommandRequest<Name> | null {
     if (this.#taken === undefined) return null;
-    const { arguments: values, ...request } = this.#readRequest(this.#taken);
+    const { arguments: values, ...request } = this.#readRequest();
     return { ...request, arguments: { ...values } } as CommandRequest<Name>;
   }
 
@@ -1733,7 +1732,7 @@ export class WebApiServer<Name extends string = never> {
         const sequence = this.#load(CELL.SEQUENCE); // before the look, so that any later command counts
         if (this.#poll() || this.hasCommands()) return this.receiveCommand();
         this.#checkOpen();
-        if (this.#seen !== sequence && !this.#isSampling) continue; // a listener or systemStatus() has posted a command
+        if ((signal?.aborted === true || this.#seen !== sequence) && !this.#isSampling) continue; // a callback did that
         await new Promise<void>((resolve) => onRing(this.#data, CELL.SEQUENCE, sequence, resolve));
       }
     } finally {
@@ -1758,7 +1757,7 @@ export class WebApiServer<Name extends string = never> {
       const sequence = this.#load(CELL.SEQUENCE);
       if (this.#poll() || this.hasCommands()) return this.receiveCommand();
       this.#checkOpen(true);
-      if (this.#seen !== sequence && !this.#isSampling) continue; // as in nextCommand()
+      if (this.#seen !== sequence && !this.#isSampling) continue; // as above
       const remaining = deadline - readClock();
       if (remaining <= 0) return null;
       Atomics.add(this.#data.waiters, CELL.SEQUENCE, 1);
@@ -1862,7 +1861,7 @@ export class WebApiServer<Name extends string = never> {
     const command = this.#nameOf(slot);
     const isDone = !('error' in outcome);
     if (command === 'pause' && isDone && STATUSES[this.#published.code] !== ACTIVE) {
-      const { by = SOMEBODY, reason } = this.#readRequest(slot);
+      const { by = SOMEBODY, reason } = this.#readRequest();
       const holds = addHold(this.#published.holds, { by, reason });
       if (holds !== this.#published.holds) this.#setHolds(holds); // a flood of pauses costs little
     }
@@ -1893,11 +1892,11 @@ export class WebApiServer<Name extends string = never> {
     const { mine, by = SOMEBODY } = command === 'resume' ? this.#table.read(slot).given : {};
     if (mine !== true) return true;
     const holders = running === 'resume' ? [] : this.#published.holds.map((hold) => hold.by);
-    if (running === 'pause') holders.push(this.#readRequest(this.#running as number).by ?? SOMEBODY);
+    if (running === 'pause') holders.push(this.#readRequest().by ?? SOMEBODY);
     return holders.length > 0 && holders.every((holder) => holder === by); // else it only releases a hold
   }
 
-  /** Returns the first of these commands that is due. Without these, disposes of those ahead, unless one runs. */
+  /** Returns the first command that is due, or of these. If none are given and none runs, disposes of those ahead. */
   #look(commands?: readonly ControlCommand[]): number | undefined {
     for (;;) { // anew after each, because systemStatus(), which #setHolds() calls, may post a command
       const first = this.#queue.next();
@@ -1912,9 +1911,10 @@ export class WebApiServer<Name extends string = never> {
       });
     }
   }
-  #readRequest(slot: number): CommandRequest<string> {
+  /** Returns the command taken last. */
+  #readRequest(): CommandRequest<string> {
     if (this.#request !== null) return this.#request;
-    const { id, code, given: { by, reason, name, arguments: values = {} } } = this.#table.read(slot);
+    const { id, code, given: { by, reason, name, arguments: values = {} } } = this.#table.read(this.#taken as number);
     return (this.#request = { command: COMMANDS[code] ?? name as string, id, arguments: values, by, reason });
   }
   #nameOf(slot: number): ControlCommand | undefined { return COMMANDS[this.#table.codeOf(slot)]; }
@@ -1931,7 +1931,7 @@ export class WebApiServer<Name extends string = never> {
 
   /** Ends a command that is never delivered. */
   #dispose(slot: number): void {
-    if (this.#taken !== undefined) this.#readRequest(this.#taken); // before later commands can overwrite it
+    if (this.#taken !== undefined) this.#readRequest(); // before later commands can overwrite it
     const limitMs = this.#table.expiredAfter(slot);
     if (limitMs > 0) return this.#fail(slot, `expired after ${limitMs / 1000} s`);
     this.#table.change(slot, 'taken'); // first, because systemStatus(), which #setHolds() calls, may look, too
@@ -2012,7 +2012,7 @@ export class WebApiServer<Name extends string = never> {
   #onNewStatus(code: number): void {
     const published = this.#published;
     const itself: Partial<CommandRequest<string>> = { by: 'itself' };
-    const { command, by, reason } = this.#running === undefined ? itself : this.#readRequest(this.#running);
+    const { command, by, reason } = this.#running === undefined ? itself : this.#readRequest();
     const isCancelled = command === 'shutdown' && STATUSES[code] === PAUSED;
     const cause = isCancelled ? { by: 'itself', reason: 'shutdown cancelled' } : { by, reason };
     const isBack = this.#running !== undefined && code === this.#before.code; // after a save, or a pause that failed

@@ -15,10 +15,10 @@ import { SystemStatus } from '../../../control.ts';
 import type { WorkerOptions } from 'node:worker_threads';
 import type { SystemInfo, WebApiServer } from '../../../control.ts';
 
-const { ACTIVE } = SystemStatus;
+const { ACTIVE, PAUSED } = SystemStatus;
 
 /** Runs in the server thread, which then takes milliseconds to list commands. */
-function slow(): void {
+function listSlowly(): void {
   const { toISOString } = Date.prototype;
   Date.prototype.toISOString = function toSlow(): string {
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
@@ -26,19 +26,33 @@ function slow(): void {
   };
 }
 
+/** Runs in the server thread, which then takes a quarter of a second to read the records. */
+function readSlowly(): void {
+  const { parse } = JSON;
+  JSON.parse = (text: string): unknown => {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
+    return parse(text);
+  };
+}
+
+/** Starts a server whose thread first runs a function. */
+function startThreadWith(act: () => void, ...parameters: Parameters<typeof startServer>): ReturnType<typeof startServer> {
+  const { Worker } = threads;
+  threads.Worker = class extends Worker {
+    constructor(source: string, options: WorkerOptions) {
+      super(`(${act})(); ${source}`, options);
+    }
+  };
+  syncBuiltinESMExports();
+  const starting = startServer(...parameters); // the thread is created at once
+  threads.Worker = Worker;
+  syncBuiltinESMExports();
+  return starting;
+}
+
 describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
   it('has a tag that is never newer than the commands, so that no outcome is missed', async (t) => {
-    const { Worker } = threads;
-    threads.Worker = class extends Worker {
-      constructor(source: string, options: WorkerOptions) {
-        super(`(${slow})(); ${source}`, options);
-      }
-    };
-    syncBuiltinESMExports();
-    const starting = startServer(t); // the thread is created at once
-    threads.Worker = Worker;
-    syncBuiltinESMExports();
-    const { server, client } = await starting;
+    const { server, client } = await startThreadWith(listSlowly, t);
     const poll = setInterval(() => {
       for (; server.hasCommands(); server.report({ value: 'states/1.json' })) server.receiveCommand();
     }, 1);
@@ -63,6 +77,21 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
     }
     isOver.abort();
     await Promise.all(others);
+  });
+
+  it('never has an outcome whose status it lacks', async (t) => {
+    let status = ACTIVE;
+    const { server, port } = await startThreadWith(readSlowly, t, { systemStatus: () => status });
+    for (let delay = 20; delay < 300; delay += 40) {
+      await ask(port, status === ACTIVE ? PAUSE : RESUME);
+      const reading = getInfo(port);
+      await sleep(delay);
+      status = server.receiveCommand() === 'pause' ? PAUSED : ACTIVE;
+      server.hasCommands();
+      const { commands, status: shown } = await reading;
+      const { state, command } = commands.at(-1) ?? assert.fail();
+      assert.ok(state !== 'done' || (command === 'pause') === (shown === 'paused'), `${command}: ${shown}, ${delay} ms`);
+    }
   });
 
   it('has the same since, by and reason after a save of an active system as before', async (t) => {
@@ -120,6 +149,27 @@ describe('describe()', { ...LIMIT, concurrency: true }, () => {
       before = Number(await getDetail(port));
     }
     await until(async () => (await ask(port, STATUS)).summary === '200 paused');
+  });
+
+  it('is waited for once while the program computes', async (t) => {
+    const host = runHost(t, `
+      await serve({ describe: () => 7 });
+      obey({ compute() { say('computing'); for (;;); } });
+      setInterval(() => {}, 1000);
+    `);
+    const port = await host.hear<number>();
+    assert.equal(await getDetail(port), 7);
+    host.order('compute');
+    await host.hear();
+    const times: number[] = [];
+    for (let count = 0; count < 9; count += 1) {
+      const began = performance.now();
+      assert.equal((await getInfo(port)).detail, 7);
+      times.push(performance.now() - began);
+      await sleep(110); // so that a detail is due again
+    }
+    const [longest = 0, ...others] = times.sort((one, other) => other - one);
+    assert.ok(others.reduce((sum, time) => sum + time) < 2 * longest, `${times}`);
   });
 
   it('does not run at a second poll before a command is taken: who posts and then asks sees its effect', async (t) => {
