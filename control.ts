@@ -442,7 +442,6 @@ type Queue = ReturnType<typeof openQueue>;
 // - Methods of object literals take the place of named functions and classes, which bundlers wrap in helpers.
 // - They avoid what older targets compile to helpers, too: async functions, object spread, class fields.
 
-/** What the thread receives from the host: checked options, lists and the shared memory. */
 type ThreadData = ReturnType<typeof prepareThreadData>;
 
 /** Removes control characters from a text that others will print, and truncates it. The result is well-formed. */
@@ -574,7 +573,7 @@ function followHost(data: ThreadData, table: Table) {
       const isStale = isDetailDue || Atomics.load(memory, SEQUENCE) !== latest.sequence; // a command came later
       const isDue = isStale || (host.isAcknowledged() && now - latest.at >= freshMs);
       if (latest.isSent && isDue) {
-        latest = { sequence: 0, at: isLate ? latest.at : now, isSent: false };
+        latest = { sequence: 0, at: isLate ? latest.at : now, isSent: false }; // late until it looks
         if (isStale) host.planTurn();
         else host.request();
       }
@@ -884,7 +883,7 @@ interface Connection {
   readonly isUnix: boolean;
   isLast: boolean; // it takes no more requests
   idleSince: number; // the count of responses then
-  mark: number; // at the latest closeIdle()
+  mark: number; // of its progress at the latest closeIdle()
   response: ServerResponse | null; // from the end or refusal of a request until it is sent
   head: RequestHead;
   isRefused: boolean; // the response may precede the end of the request
@@ -947,7 +946,7 @@ function serve(data: ThreadData, link: Link) {
     closeIdle(): void {
       for (const connection of connections.values()) {
         const { socket, response, mark } = connection;
-        connection.mark = socket.bytesRead + connection.idleSince; // bytesRead is 0 on Bun
+        connection.mark = socket.bytesRead + connection.idleSince; // both only grow; bytesRead is 0 on Bun
         if (connection.mark === mark && response === null && socket.writableLength === 0) socket.destroy();
       }
     },
@@ -1662,7 +1661,7 @@ export class WebApiServer<Name extends string = never> {
   /** Who wants the pause, oldest first: each sender once; the 16th stands for all others. Empty while active. */
   get holds(): StatusCause[] { return JSON.parse(JSON.stringify(this.#published.holds)); }
 
-  /** Returns whether a command waits, and completes the one taken last. Never waits; cheap in the tightest loop. */
+  /** Returns whether a command waits. By default, completes the one taken last. Never waits; cheap in a tight loop. */
   hasCommands(): boolean {
     if (this.#isSampling) return false;
     // A plain read, because Atomics.load() takes longer than all the rest. A later poll corrects a stale value.

@@ -14,6 +14,7 @@ import { PAUSE, RESUME, STATUS, ask, serveOthers } from '../http.ts';
 import { SystemStatus } from '../../../control.ts';
 import type { WorkerOptions } from 'node:worker_threads';
 import type { SystemInfo, WebApiServer } from '../../../control.ts';
+import type { StartedServer } from '../helpers.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 
@@ -36,7 +37,7 @@ function readSlowly(): void {
 }
 
 /** Starts a server whose thread first runs a function. */
-function startThreadWith(act: () => void, ...parameters: Parameters<typeof startServer>): ReturnType<typeof startServer> {
+async function startThreadWith(act: () => void, ...parameters: Parameters<typeof startServer>): Promise<StartedServer> {
   const { Worker } = threads;
   threads.Worker = class extends Worker {
     constructor(source: string, options: WorkerOptions) {
@@ -90,7 +91,8 @@ describe('GET /api/info', { ...LIMIT, concurrency: true }, () => {
       server.hasCommands();
       const { commands, status: shown } = await reading;
       const { state, command } = commands.at(-1) ?? assert.fail();
-      assert.ok(state !== 'done' || (command === 'pause') === (shown === 'paused'), `${command}: ${shown}, ${delay} ms`);
+      const isRight = (command === 'pause') === (shown === 'paused');
+      assert.ok(state !== 'done' || isRight, `${command}: ${shown}, after ${delay} ms`);
     }
   });
 
