@@ -37,7 +37,10 @@ function readSlowly(): void {
 }
 
 /** Starts a server whose thread first runs a function. */
-async function startThreadWith(act: () => void, ...parameters: Parameters<typeof startServer>): Promise<StartedServer> {
+async function startThreadWith(
+  act: () => void,
+  ...parameters: Parameters<typeof startServer>
+): Promise<StartedServer<string>> {
   const { Worker } = threads;
   threads.Worker = class extends Worker {
     constructor(source: string, options: WorkerOptions) {
