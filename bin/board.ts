@@ -2,17 +2,13 @@
 // control-board: serves a web page that shows and controls systems. board/ holds the page, its web server
 // and the state of each system.
 
-import { isIPv4 } from 'node:net';
+import { type AddressInfo, isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { Systems } from './board/systems.ts';
-import { followFolder } from './board/folder.ts';
-import { parseCommandLine, setUp } from './board/options.ts';
-import { serve } from './board/server.ts';
-import { baseUrlOf } from './shared/reach/access.ts';
-import { EXIT, run, warn } from './shared/line/options.ts';
-import type { AddressInfo } from 'node:net';
-import type { CommandLine } from './board/options.ts';
-import type { Settings } from './board/server.ts';
+import { type CommandLine, parseCommandLine, setUp } from './board/options.ts';
+import { serve, type Settings } from './board/server.ts';
+import { followFolder, Systems } from './board/systems.ts';
+import { EXIT, run, warn } from './shared/cli.ts';
+import { baseUrlOf } from './shared/client.ts';
 
 const TIMEOUT_MS = 5000; // of a request to a system
 const PROBE_MS = 2000; // of a request to the server that uses the port

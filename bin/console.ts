@@ -1,18 +1,15 @@
 #!/usr/bin/env node
 // control-console: an interactive console for a running system. console/ holds its sessions and the input of lines.
 
-import { complete } from './console/completion.ts';
-import { History } from './console/history.ts';
-import { PipedLines, TerminalLines } from './console/lines.ts';
+import { complete, History, PipedLines, TerminalLines } from './console/lines.ts';
 import { Session } from './console/session.ts';
-import { ADDRESS_OPTIONS, ENVIRONMENT_HELP } from './shared/reach/access.ts';
-import { commandsFor, helpOf, REASON_HELP } from './shared/words/commands.ts';
-import { DIR_OPTION } from './shared/reach/folder.ts';
-import { VIA_OPTION } from './shared/reach/machines.ts';
-import { selectClient } from './shared/reach/names.ts';
-import { describeOptions, EXIT, parseOptions, run } from './shared/line/options.ts';
-import { TARGET_HELP } from './shared/reach/targets.ts';
-import { printable } from './shared/words/text.ts';
+import { describeOptions, EXIT, parseOptions, run } from './shared/cli.ts';
+import { ADDRESS_OPTIONS, ENVIRONMENT_HELP } from './shared/client.ts';
+import { commandsFor, helpOf, REASON_HELP } from './shared/commands.ts';
+import { DIR_OPTION, TARGET_HELP } from './shared/folder.ts';
+import { selectClient } from './shared/names.ts';
+import { printable } from './shared/text.ts';
+import { VIA_OPTION } from './shared/via.ts';
 
 const OPTIONS = {
   ...ADDRESS_OPTIONS,

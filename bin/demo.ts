@@ -3,17 +3,16 @@
 
 import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus } from '../control.ts';
+import { DEFAULT_HOST, DEFAULT_PORT, launch, SystemStatus, type WebApiAddress } from '../control.ts';
 import { loadCheckpoint, openFolder, saveCheckpoint } from './demo/checkpoints.ts';
 import { EPISODE_STEPS, Learner, MEAN_EPISODES } from './demo/learner.ts';
 import { Progress } from './demo/progress.ts';
+import { describeOptions, EXIT, parseDuration, parseInteger, parseOptions, run, warn } from './shared/cli.ts';
 import {
   baseUrlOf, explainPort, parseServerOptions, SERVER_ENVIRONMENT_HELP, SERVER_OPTIONS,
-} from './shared/reach/access.ts';
-import { choosePlace } from './shared/reach/folder.ts';
-import { LOG_OPTIONS, LogFile } from './shared/reach/logfile.ts';
-import { describeOptions, EXIT, parseDuration, parseInteger, parseOptions, run, warn } from './shared/line/options.ts';
-import type { WebApiAddress } from '../control.ts';
+} from './shared/client.ts';
+import { choosePlace } from './shared/folder.ts';
+import { LOG_OPTIONS, LogFile } from './shared/logfile.ts';
 
 const SLICE_STEPS = 200; // computed at once
 const SLICE_MS = 10; // from one slice to the next, so that its progress can be watched

@@ -4,27 +4,24 @@
 
 import { once } from 'node:events';
 import { listenEvdev } from './kbctl/evdev.ts';
-import { parseBindings } from './kbctl/keys.ts';
-import { BackendError, chooseBackends, isWayland } from './kbctl/listener.ts';
+import {
+  type Backend, BackendError, type Binding, type Choice, chooseBackends, isWayland, type Listener, type ListenerEvents,
+  parseBindings,
+} from './kbctl/keys.ts';
 import { listenMacos } from './kbctl/macos.ts';
 import { listenTerminal, Terminal } from './kbctl/terminal.ts';
 import { listenWindows } from './kbctl/windows.ts';
 import { listenX11 } from './kbctl/x11.ts';
-import { ADDRESS_OPTIONS, BY, ENVIRONMENT_HELP, ownToken } from './shared/reach/access.ts';
-import { paintStatus } from './shared/line/color.ts';
-import { DIR_OPTION } from './shared/reach/folder.ts';
-import { VIA_OPTION } from './shared/reach/machines.ts';
-import { follow, GOALS } from './shared/reach/follow.ts';
-import { selectClient } from './shared/reach/names.ts';
-import { observe } from './shared/reach/observe.ts';
-import { describeOptions, EXIT, parseOptions, run } from './shared/line/options.ts';
-import { isUnanswered, NO_ANSWER } from './shared/reach/replies.ts';
-import { TARGET_HELP } from './shared/reach/targets.ts';
-import { printable } from './shared/words/text.ts';
+import { describeOptions, EXIT, paintStatus, parseOptions, run } from './shared/cli.ts';
+import {
+  ADDRESS_OPTIONS, BY, ENVIRONMENT_HELP, isUnanswered, NO_ANSWER, ownToken, type PrintableClient, type PrintableReply,
+} from './shared/client.ts';
+import { DIR_OPTION, TARGET_HELP } from './shared/folder.ts';
+import { selectClient } from './shared/names.ts';
+import { follow, GOALS, observe } from './shared/system.ts';
+import { printable } from './shared/text.ts';
+import { VIA_OPTION } from './shared/via.ts';
 import type { ControlCommand } from '../control.ts';
-import type { Binding } from './kbctl/keys.ts';
-import type { Backend, Choice, Listener, ListenerEvents } from './kbctl/listener.ts';
-import type { PrintableClient, PrintableReply } from './shared/reach/replies.ts';
 
 const PROGRAM = 'control-kbctl';
 

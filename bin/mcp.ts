@@ -6,7 +6,7 @@ import { Calls } from './mcp/calls.ts';
 import { parseCommandLine } from './mcp/options.ts';
 import { McpServer } from './mcp/protocol.ts';
 import { Directory } from './mcp/systems.ts';
-import { EXIT, run, warn } from './shared/line/options.ts';
+import { EXIT, run, warn } from './shared/cli.ts';
 
 async function main(): Promise<number> {
   const commandLine = parseCommandLine();

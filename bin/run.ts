@@ -11,10 +11,10 @@ import { endOrphans } from './run/keeper.ts';
 import { parseCommandLine } from './run/options.ts';
 import { tryRead } from './run/processes.ts';
 import { Supervisor } from './run/supervisor.ts';
-import { explainPort } from './shared/reach/access.ts';
-import { choosePlace } from './shared/reach/folder.ts';
-import { EXIT, run, UsageError } from './shared/line/options.ts';
-import { printable } from './shared/words/text.ts';
+import { EXIT, run, UsageError } from './shared/cli.ts';
+import { explainPort } from './shared/client.ts';
+import { choosePlace } from './shared/folder.ts';
+import { printable } from './shared/text.ts';
 
 const NAME = 'control-run';
 const NO_WEB_API = 125; // env, nohup, timeout and docker exit with it if they fail themselves

@@ -1,8 +1,8 @@
 // GET /metrics: the systems in Prometheus's text format, version 0.0.4.
 
 import { SystemStatus } from '../../control.ts';
-import { NO_ANSWER, UNKNOWN } from '../shared/reach/replies.ts';
-import { DOWN } from '../shared/reach/system.ts';
+import { NO_ANSWER, UNKNOWN } from '../shared/client.ts';
+import { DOWN } from '../shared/system.ts';
 import { numbersIn } from './state.ts';
 import type { BoardSystem } from './system.ts';
 

@@ -3,18 +3,13 @@
 import { randomBytes } from 'node:crypto';
 import { statSync, writeFileSync } from 'node:fs';
 import { DEFAULT_PORT as SYSTEM_PORT } from '../../control.ts';
+import { describeOptions, parseOptions, parseText, UsageError, warn } from '../shared/cli.ts';
 import {
-  createClient, ENVIRONMENT_HELP, parseServerOptions, readTrusted, SERVER_OPTIONS, splitAuthority,
-} from '../shared/reach/access.ts';
-import { DIR_OPTION } from '../shared/reach/folder.ts';
-import { foldersOf, unreachable, VIA_OPTION } from '../shared/reach/machines.ts';
-import { parseTargets } from '../shared/reach/names.ts';
-import { describeOptions, parseOptions, parseText, UsageError, warn } from '../shared/line/options.ts';
-import { onlyTarget, TARGET_HELP, TARGETS_OPTION } from '../shared/reach/targets.ts';
-import type { Address } from '../shared/reach/access.ts';
-import type { Folder } from '../shared/reach/folder.ts';
-import type { Sources } from '../shared/reach/names.ts';
-import type { Target } from '../shared/reach/targets.ts';
+  type Address, createClient, ENVIRONMENT_HELP, parseServerOptions, readTrusted, SERVER_OPTIONS, splitAuthority,
+} from '../shared/client.ts';
+import { DIR_OPTION, type Folder, onlyTarget, type Target, TARGET_HELP, TARGETS_OPTION } from '../shared/folder.ts';
+import { parseTargets, type Sources } from '../shared/names.ts';
+import { foldersOf, unreachable, VIA_OPTION } from '../shared/via.ts';
 
 const OPTIONS = {
   targets: TARGETS_OPTION,

@@ -2,14 +2,13 @@
 
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import page from '#board-page';
 import { isAllowedHost } from '../../control.ts';
-import { CONTROL_COMMANDS } from '../shared/words/accepts.ts';
-import { isRecord } from '../shared/words/text.ts';
+import { CONTROL_COMMANDS } from '../shared/declared.ts';
+import { isRecord } from '../shared/text.ts';
 import { formatMetrics, METRICS_TYPE } from './metrics.ts';
-import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Systems } from './systems.ts';
 

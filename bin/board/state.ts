@@ -1,16 +1,14 @@
 // The state of a system as pages show it, and the functions that read it from responses. Any program may have sent the
 // responses, so every field may have any type and text.
 
-import { describeAnswer, isAnswer } from '../shared/words/asks.ts';
-import { holdsOf, splitDetail, valueIn } from '../shared/words/describe.ts';
-import { timeIn } from '../shared/words/time.ts';
-import { isCrash } from '../shared/reach/end.ts';
-import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from '../shared/words/text.ts';
-import type { Progress } from '../shared/words/describe.ts';
-import type { Body } from '../shared/words/text.ts';
-import type { Fold } from '../shared/words/log.ts';
-import type { Ask, AskEnd } from './asks.ts';
-import type { currentValues, OwnCommand } from './declarations.ts';
+import {
+  acceptedBy, COMMAND, CONTROL_COMMANDS, describeAnswer, describeValues, isAnswer, limitsOf, questionsIn,
+} from '../shared/declared.ts';
+import { commandsOf, hasEnded, holdsOf, isCrash, type Progress, splitDetail, valueIn } from '../shared/describe.ts';
+import {
+  type Body, excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson, timeIn,
+} from '../shared/text.ts';
+import type { Fold } from '../shared/log.ts';
 import type { Sample } from './series.ts';
 
 const MAX_ROWS = 64; // of the detail
@@ -133,7 +131,7 @@ export function isRefusedSave({ command, state, error }: Body, info: Body): bool
 }
 
 /** Whether an entry is the end of a program that failed. control-run lists it as a shutdown, which nobody has sent. */
-export function isCrashEntry(entry: Body): boolean {
+function isCrashEntry(entry: Body): boolean {
   return entry['command'] === 'shutdown' && isCrash(entry);
 }
 
@@ -175,4 +173,164 @@ function readRow([name, value]: [name: string, value: unknown]): DetailRow {
 
 export function numbersIn(detail: readonly DetailRow[]): [name: string, value: number][] {
   return detail.flatMap(({ name, value }): [string, number][] => (typeof value === 'number' ? [[name, value]] : []));
+}
+
+// ───── Own commands ──────────────────────────────────────────────────────────────────────────────────────────────
+
+const TYPES = ['boolean', 'integer', 'number', 'string'] as const;
+const MAX_COMMANDS = 32;
+const MAX_PARAMETERS = 32; // per command or question
+const MAX_LENGTH = 16_384; // of all declarations as JSON: control.ts permits 8 KiB
+const MAX_CURRENT = 32;
+
+type Scalar = boolean | number | string;
+
+/** An own command, as a page shows it. */
+export interface OwnCommand {
+  name: string;
+  description: string;
+  parameters: Parameter[];
+}
+
+/** Values are exact, not safe to print: a page sends them back. A parameter without a default is required. */
+interface Parameter {
+  name: string;
+  type: typeof TYPES[number];
+  description: string;
+  /** `from 1 to 1000 · required`. */
+  hint: string;
+  default: Scalar | undefined;
+  minimum: number | undefined;
+  maximum: number | undefined;
+  maxLength: number | undefined;
+  enum: Scalar[] | undefined;
+}
+
+/** Returns what is valid of the declarations in `/api/info`. */
+export function ownCommandsOf(info: Fields): OwnCommand[] {
+  let length = 0;
+  return [...acceptedBy(info) ?? []].slice(0, MAX_COMMANDS)
+    .map(([name, { description, parameters }]): OwnCommand => {
+      return { name, description, parameters: parametersOf(parameters) };
+    })
+    .filter((command) => (length += JSON.stringify(command).length) <= MAX_LENGTH);
+}
+
+/** The parameters that a form can have. */
+function parametersOf(parameters: ReadonlyMap<string, Fields>): Parameter[] {
+  return [...parameters].slice(0, MAX_PARAMETERS).flatMap(tidyParameter);
+}
+
+function tidyParameter([name, fields]: [name: string, fields: Fields]): Parameter[] {
+  const type = TYPES.find((known) => known === fields['type']);
+  if (type === undefined) return [];
+  const { enum: choices, default: value } = fields;
+  const [minimum, maximum, maxLength] = [fields['minimum'], fields['maximum'], fields['maxLength']].map(finite);
+  const values = Array.isArray(choices) ? choices.filter((choice) => isOf(type, choice)) : [];
+  const isList = values.length > 0;
+  const initial = isOf(type, value) && (!isList || values.includes(value)) ? value : undefined;
+  const limits = isList ? '' : limitsOf({ type, minimum, maximum, maxLength }); // a list shows them
+  const isRequired = initial === undefined && (type !== 'boolean' || isList); // a checkbox has a value
+  return [{
+    name, type, description: excerptOf(fields['description']),
+    hint: [limits, isRequired ? 'required' : ''].filter((part) => part !== '').join(' · '),
+    default: initial, minimum, maximum, maxLength, enum: isList ? values : undefined,
+  }];
+}
+
+/** The current values of parameters: the fields of the detail that have their names, if they are short scalars. */
+export function currentValues(detail: unknown, ownCommands: readonly OwnCommand[]): [name: string, value: Scalar][] {
+  const names = new Set(ownCommands.flatMap(({ parameters }) => parameters.map(({ name }) => name)));
+  const entries = Object.entries(isRecord(detail) ? detail : {}) as [name: string, value: Scalar][];
+  return entries.filter(([name, value]) => {
+    const isShort = typeof value !== 'string' || value.length <= MAX_VALUE_LENGTH;
+    return names.has(name) && isShort && TYPES.some((type) => isOf(type, value));
+  }).slice(0, MAX_CURRENT);
+}
+
+type Fields = Readonly<Record<string, unknown>>;
+
+/** Whether a value is of a type. */
+function isOf(type: Parameter['type'], value: unknown): value is Scalar {
+  if (typeof value !== 'number') return typeof value === type;
+  return type === 'integer' ? Number.isInteger(value) : type === 'number' && finite(value) !== undefined;
+}
+
+/** Undefined for anything but a finite number: JSON permits 1e999. */
+function finite(value: unknown): number | undefined {
+  return typeof value === 'number' && Number.isFinite(value) ? value : undefined;
+}
+
+// ───── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+const MAX_ASK_LENGTH = 16_384; // of a question as JSON: control.ts permits 4 KiB
+
+/** An open question. Times are by the clock of the system. */
+export interface Ask {
+  id: string;
+  message: string;
+  parameters: Parameter[];
+  at: number | null;
+  expiresAt: number | null;
+}
+
+/** How a question has ended. */
+interface AskEnd {
+  id: string;
+  /** `ana@phone has answered: approved=true`, `expired`, `withdrawn`. */
+  text: string;
+  isAnswered: boolean;
+}
+
+/** The open questions, the oldest first. */
+export function readAsks(info: Body): Ask[] {
+  return questionsIn(info).map(({ id, message, parameters, entry }): Ask => {
+    const [at, expiresAt] = [timeIn(entry, 'at'), timeIn(entry, 'expiresAt')];
+    return { id, message, parameters: parametersOf(parameters), at, expiresAt };
+  }).filter((ask) => JSON.stringify(ask).length <= MAX_ASK_LENGTH);
+}
+
+/** The ends of the latest questions. */
+export function readAskEnds(info: Body): AskEnd[] {
+  return commandsOf(info).filter((entry) => isAnswer(entry) && hasEnded(entry)).map((entry) => {
+    const { id, by, reason, error, arguments: given, state } = entry;
+    const [isAnswered, values, why] = [state === 'done', describeValues(given), excerptOf(reason)];
+    const answer = `${excerptOf(by) || 'somebody'} has answered${values && `: ${values}`}${why && ` (${why})`}`;
+    return { id: excerptOf(id), text: isAnswered ? answer : excerptOf(error), isAnswered };
+  });
+}
+
+// ───── Counted commands ──────────────────────────────────────────────────────────────────────────────────────────
+
+const MAX_COUNTED = 64;
+
+/** How many commands of a name are done, and how many have failed. */
+export type Counts = Map<string, { done: number; failed: number }>;
+
+export class Counter {
+  readonly counts: Counts;
+
+  /** @param counts The counts to start from. */
+  constructor(counts: Counts = new Map(CONTROL_COMMANDS.map((command) => [command, { done: 0, failed: 0 }]))) {
+    this.counts = counts;
+  }
+
+  /**
+   * Adds completed commands and answers, but neither crashes nor refused saves, which control-run lists, too, nor
+   * questions that nobody has answered.
+   */
+  addAll(commands: readonly Body[], info: Body): void {
+    for (const entry of commands) {
+      const isUnanswered = isAnswer(entry) && entry['state'] === 'failed';
+      const isCounted = !isCrashEntry(entry) && !isRefusedSave(entry, info) && !isUnanswered;
+      if (isCounted) this.add(excerptOf(entry['command']), entry['state'] as 'done' | 'failed');
+    }
+  }
+
+  add(command: string, state: 'done' | 'failed'): void {
+    if (!COMMAND.test(command)) return;
+    const count = this.counts.get(command) ?? { done: 0, failed: 0 };
+    count[state] += 1;
+    if (this.counts.has(command) || this.counts.size < MAX_COUNTED) this.counts.set(command, count);
+  }
 }

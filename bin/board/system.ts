@@ -1,27 +1,19 @@
 // One system on the board: follows it, sends it commands, and keeps the state that pages show.
 
 import { SystemStatus } from '../../control.ts';
-import { BY } from '../shared/reach/access.ts';
-import { isCrash, savedBy } from '../shared/reach/end.ts';
-import { describeDone, follow } from '../shared/reach/follow.ts';
-import { hasLog, readHistory } from '../shared/reach/history.ts';
-import { isAbsent, LINK_ENDED, NO_ANSWER } from '../shared/reach/replies.ts';
-import { FollowedSystem } from '../shared/reach/system.ts';
-import { CONTROL_COMMANDS } from '../shared/words/accepts.ts';
-import { commandsOf, hasEnded, progressOf } from '../shared/words/describe.ts';
-import { excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
-import { timeIn } from '../shared/words/time.ts';
-import { readAskEnds, readAsks } from './asks.ts';
-import { Counter } from './counter.ts';
-import { currentValues, ownCommandsOf } from './declarations.ts';
-import { LIVE, SeriesGroup, steadyNow } from './series.ts';
-import { canSaveIn, isRefusedSave, numbersIn, readCommand, readHolds, readRows } from './state.ts';
-import type { Found } from '../shared/reach/targets.ts';
-import type { Body } from '../shared/words/text.ts';
-import type { Counts } from './counter.ts';
-import type { OwnCommand } from './declarations.ts';
-import type { Period, Series } from './series.ts';
-import type { DetailRow, ListedCommand, LogPart, SentCommand, State, Update } from './state.ts';
+import { BY, isAbsent, LINK_ENDED, NO_ANSWER } from '../shared/client.ts';
+import { CONTROL_COMMANDS } from '../shared/declared.ts';
+import { commandsOf, hasEnded, isCrash, progressOf, savedBy } from '../shared/describe.ts';
+import { hasLog, readHistory } from '../shared/log.ts';
+import { describeDone, follow, FollowedSystem } from '../shared/system.ts';
+import { type Body, excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH, timeIn } from '../shared/text.ts';
+import { LIVE, type Period, type Series, SeriesGroup, steadyNow } from './series.ts';
+import {
+  canSaveIn, Counter, type Counts, currentValues, type DetailRow, isRefusedSave, type ListedCommand, type LogPart,
+  numbersIn, type OwnCommand, ownCommandsOf, readAskEnds, readAsks, readCommand, readHolds, readRows, type SentCommand,
+  type State, type Update,
+} from './state.ts';
+import type { Found } from '../shared/folder.ts';
 
 const WAIT_S = 30; // the time limit of a request that waits for a change
 const COMMAND_WAIT_S = 300; // the time limit of a request that sends a command

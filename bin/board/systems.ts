@@ -1,14 +1,14 @@
-// All systems on the board, and the long polls of the pages that wait for news of them.
+// All systems on the board, those of folders as they come, and the long polls of the pages that wait for news of them.
 
-import { BY } from '../shared/reach/access.ts';
-import { CONTROL_COMMANDS } from '../shared/words/accepts.ts';
-import { inParallel } from '../shared/reach/targets.ts';
-import { LIVE, limitSamples, RECORD, steadyNow } from './series.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { warn } from '../shared/cli.ts';
+import { BY } from '../shared/client.ts';
+import { CONTROL_COMMANDS } from '../shared/declared.ts';
+import { type Folder, type Found, inParallel } from '../shared/folder.ts';
+import { findIn, PATIENCE_MS, unreachable } from '../shared/via.ts';
+import { limitSamples, LIVE, type Period, RECORD, steadyNow } from './series.ts';
 import { BoardSystem } from './system.ts';
-import type { Found } from '../shared/reach/targets.ts';
-import type { Counts } from './counter.ts';
-import type { Period } from './series.ts';
-import type { LogPart, Update } from './state.ts';
+import type { Counts, LogPart, Update } from './state.ts';
 
 const READ_MS = 1000;
 const CLOSED_MS = 15_000; // a page that sends no request for this long counts as closed
@@ -199,4 +199,35 @@ export class Systems {
     this.#readTimer = undefined;
     for (const system of this.#byId.values()) system.setWatched(false);
   }
+}
+
+// ───── Folders ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+const SCAN_MS = 1000;
+const ELSEWHERE = 'elsewhere:1'; // refused by the far end, so that its status is never `offline`
+
+/**
+ * Adds the live systems of a folder, and looks for others every second. A machine that cannot be reached at the start
+ * is shown, and why, until it can.
+ *
+ * @throws {UsageError} If the folder cannot be used.
+ */
+export async function followFolder(systems: Systems, folder: Folder, timeoutMs: number): Promise<void> {
+  const { machine: { label } } = folder;
+  const update = async (): Promise<void> => {
+    const found = await findIn([folder], () => folder.systems({ timeoutMs }, systems.keys), PATIENCE_MS);
+    for (const target of found) systems.addFound(target);
+  };
+  const keepUpdating = async (hide: () => void): Promise<void> => {
+    for (;;) {
+      await sleep(SCAN_MS, undefined, { ref: false });
+      await update().catch(() => {}); // it may be unreadable for a while
+      if (!unreachable.has(label)) hide();
+    }
+  };
+  await update();
+  const reason = unreachable.get(label);
+  if (reason !== undefined) warn(reason);
+  const shown = { ...folder.at(ELSEWHERE, { timeoutMs }), name: label, title: label };
+  void keepUpdating(reason === undefined ? () => {} : systems.add(shown));
 }

@@ -10,18 +10,16 @@
 import { execFileSync } from 'node:child_process';
 import { basename } from 'node:path';
 import { parseArgs } from 'node:util';
-import { acceptedIn, COMPLETION_MS, completionsOf, isArgument, wordsBefore } from '../shared/words/accepts.ts';
-import { completeAnswer, isQuestionId, questionsIn } from '../shared/words/asks.ts';
-import { commandsFor, findCommand, ownersOf } from '../shared/words/commands.ts';
-import { EXIT, withCommon } from '../shared/line/options.ts';
-import { logsOfUser, nameOf } from '../shared/reach/logs.ts';
-import { PATIENCE_MS, VIA_OPTION } from '../shared/reach/machines.ts';
-import { completeName } from '../shared/reach/names.ts';
-import { CLIENT_OPTIONS } from './options.ts';
-import { selectTargets } from './targets.ts';
-import type { Shell } from '../shared/words/commands.ts';
-import type { NamedOption, Option } from '../shared/line/options.ts';
-import type { Values } from './options.ts';
+import { EXIT, type NamedOption, type Option, withCommon } from '../shared/cli.ts';
+import { commandsFor, findCommand, ownersOf, type Shell } from '../shared/commands.ts';
+import {
+  acceptedIn, completeAnswer, COMPLETION_MS, completionsOf, isArgument, isQuestionId, questionsIn, wordsBefore,
+} from '../shared/declared.ts';
+import { logsOfUser, nameInLogPath as nameOf } from '../shared/log.ts';
+import { completeName } from '../shared/names.ts';
+import { PATIENCE_MS, VIA_OPTION } from '../shared/via.ts';
+import { CLIENT_OPTIONS, type Values } from './options.ts';
+import { selectTargets } from './verbs.ts';
 
 export const COMPLETE = '__complete';
 

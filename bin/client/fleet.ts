@@ -2,17 +2,13 @@
 
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ageOf, questionsIn } from '../shared/words/asks.ts';
-import { describeDetail, describeEnd, describeStatus, splitDetail } from '../shared/words/describe.ts';
-import { describeDuration, timeIn } from '../shared/words/time.ts';
-import { findIn, PATIENCE_MS, unreachable } from '../shared/reach/machines.ts';
-import { isAbsent, isDenied, isUnanswered } from '../shared/reach/replies.ts';
-import { FollowedSystem } from '../shared/reach/system.ts';
-import { excerptOf, printable } from '../shared/words/text.ts';
-import type { Question } from '../shared/words/asks.ts';
-import type { Body } from '../shared/words/text.ts';
-import type { Folder } from '../shared/reach/folder.ts';
-import type { Found } from '../shared/reach/targets.ts';
+import { isAbsent, isDenied, isUnanswered } from '../shared/client.ts';
+import { ageOf, type Question, questionsIn } from '../shared/declared.ts';
+import { describeDetail, describeEnd, describeStatus, splitDetail } from '../shared/describe.ts';
+import { FollowedSystem } from '../shared/system.ts';
+import { type Body, describeDuration, excerptOf, printable, timeIn } from '../shared/text.ts';
+import { findIn, PATIENCE_MS, unreachable } from '../shared/via.ts';
+import type { Folder, Found } from '../shared/folder.ts';
 
 const TICK_MS = 1000; // between two scans of the folder, or two requests to a system that is offline
 const DETAIL_MS = 2000; // between two requests for a detail

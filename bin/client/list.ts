@@ -1,15 +1,13 @@
-// control-client list: the targets or all live systems in a folder, and what they are doing.
+// control-client list: the targets or all live systems in a folder, and what they are doing; and the tables for it.
 
 import { once } from 'node:events';
-import { EXIT, warn } from '../shared/line/options.ts';
-import { isAbsent, statusNameOf } from '../shared/reach/replies.ts';
-import { inParallel } from '../shared/reach/targets.ts';
-import { excerptOf, printable, printableJson } from '../shared/words/text.ts';
+import { EXIT, paintStatus, warn } from '../shared/cli.ts';
+import { isAbsent, statusNameOf } from '../shared/client.ts';
+import { type Folder, inParallel, type Target } from '../shared/folder.ts';
+import { jobState } from '../shared/terminal.ts';
+import { excerptOf, printable, printableJson } from '../shared/text.ts';
 import { compareRows, Fleet, Row } from './fleet.ts';
-import { failure } from './send.ts';
-import { fit, Screen, Table, terminalSize } from './table.ts';
-import type { Folder } from '../shared/reach/folder.ts';
-import type { Target } from '../shared/reach/targets.ts';
+import { failure } from './verbs.ts';
 
 /** Prints a line for each system; on a terminal, a table. Returns the exit code. */
 export async function list(targets: readonly Target[], isJson: boolean): Promise<number> {
@@ -86,4 +84,160 @@ function linesOf(rows: readonly Row[]): string[] {
 
 function print(lines: readonly string[]): void {
   for (const line of lines) console.log(line.trimEnd());
+}
+
+// ───── Tables: cells of exact width whatever their text, and a screen that writes changed lines ──────────────────
+
+// ───── Widths ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Invisible characters and modifiers: terminals disagree on their width. */
+const UNCERTAIN = /[\p{Cf}\ufe00-\ufe0f\u20e3\u{1f3fb}-\u{1f3ff}]/gu;
+/** Combining characters, and the vowels and finals of Hangul: no column of their own. */
+const COMBINING = /[\p{Mn}\p{Me}\u1160-\u11ff]/u;
+/** Emoji and East Asian characters: two columns. A flag is two letters of one column each. */
+const WIDE = new RegExp('(?![\\u{1f1e6}-\\u{1f1ff}])[\\p{Emoji_Presentation}\\u1100-\\u115f\\u2e80-\\u303e' +
+  '\\u3041-\\u4dbf\\u4e00-\\ua4cf\\ua960-\\ua97c\\uac00-\\ud7a3\\uf900-\\ufaff\\ufe30-\\ufe6f\\uff01-\\uff60' +
+  '\\uffe0-\\uffe6\\u{16fe0}-\\u{18cff}\\u{1aff0}-\\u{1b2ff}\\u{20000}-\\u{3fffd}]', 'u');
+const ASCII = /^[\x20-\x7e]*$/;
+
+/** The number of terminal columns of a printable text. */
+function columnsOf(text: string): number {
+  if (ASCII.test(text)) return text.length;
+  let columns = 0;
+  for (const character of text) columns += COMBINING.test(character) ? 0 : WIDE.test(character) ? 2 : 1;
+  return columns;
+}
+
+/** Truncates or pads a printable text to a number of columns. */
+export function fit(text: string, width: number): string {
+  const whole = text.replaceAll(UNCERTAIN, '');
+  const shown = columnsOf(whole) <= width ? whole : `${startOf(whole, width - 1)}…`;
+  return shown + ' '.repeat(Math.max(0, width - columnsOf(shown)));
+}
+
+/** Splits a printable text into lines, and indents all but the first. */
+export function wrap(text: string, width: number, indent: string): string[] {
+  const whole = text.replaceAll(UNCERTAIN, '');
+  const line = startOf(whole, width);
+  const isAll = line === whole || width <= 2 * indent.length; // the indented rest would not fit
+  return isAll ? [line] : [line, ...wrap(indent + whole.slice(line.length), width, indent)];
+}
+
+/** The longest start of a text that fits. */
+function startOf(text: string, width: number): string {
+  let [columns, end] = [0, 0];
+  for (const character of text) {
+    columns += columnsOf(character);
+    if (columns > width) break;
+    end += character.length;
+  }
+  return text.slice(0, end);
+}
+
+// ───── The table ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+const GAP = '  ';
+const MIN_WIDTH = 4; // a narrower column is omitted
+
+/** The columns: title, maximum share of the width, and cell. The last column takes the rest. */
+const COLUMNS: readonly (readonly [title: string, share: number, textOf: (row: Row, isUnique: boolean) => string])[] = [
+  ['MACHINE', 0.2, ({ machine }) => machine],
+  ['NAME', 0.35, ({ name, title }, isUnique) => isUnique ? name : title],
+  ['PROCESS', 0.2, ({ pid }) => pid],
+  ['STATUS', 0.45, ({ story }) => story],
+  ['SINCE', 0.2, ({ asks, askAge, age }) => asks ? askAge : age],
+  ['DETAIL', 1, ({ detail }) => detail],
+];
+const [MACHINE, STATUS, DETAIL] = [0, 3, 5];
+
+/** A table as wide as the terminal. Its columns never become narrower between two drawings. */
+export class Table {
+  #width = 0;
+  #widths: number[] = [];
+  #hasMachines = false;
+
+  /** Returns the header, and a line for each row. */
+  linesOf(rows: readonly Row[], width: number): string[] {
+    if (width !== this.#width) this.#widths = COLUMNS.map(([title]) => title.length);
+    this.#width = width;
+    this.#hasMachines ||= rows.some(({ machine }) => machine !== '');
+    const names = rows.map(({ machine, name }) => `${machine}/${name}`);
+    const isUnique = (name = ''): boolean => names.indexOf(name) === names.lastIndexOf(name);
+    const cells = rows.map((row, at) => COLUMNS.map(([, , textOf]) => textOf(row, isUnique(names[at]))));
+    this.#widths = this.#widths.map((least, column) => {
+      return column === DETAIL ? width : Math.max(least, ...cells.map((texts) => columnsOf(`${texts[column]}`)));
+    });
+    let rest = width;
+    const widths = COLUMNS.map(([, share], column) => {
+      if (column === MACHINE && !this.#hasMachines) return 0;
+      const least = Math.min(this.#widths[column] as number, Math.floor(share * width), rest);
+      if (least >= MIN_WIDTH) rest -= least + GAP.length;
+      return least < MIN_WIDTH ? 0 : least;
+    });
+    return [COLUMNS.map(([title]) => title), ...cells].map((texts, line) => {
+      const shown = texts.map((text, column) => fit(text, widths[column] as number));
+      const row = rows[line - 1];
+      const status = row?.asks === true ? 'asks' : row?.system.status;
+      if (status) shown[STATUS] = paintStatus(`${shown[STATUS]}`, status);
+      return shown.filter((_, column) => widths[column] !== 0).join(GAP);
+    });
+  }
+}
+
+// ───── The screen ────────────────────────────────────────────────────────────────────────────────────────────────
+
+const SOON_MS = 200; // changes within this time are drawn together
+
+/** A detached terminal may have no size. */
+function terminalSize(): { columns: number; rows: number } {
+  return { columns: process.stdout.columns || 80, rows: process.stdout.rows || 24 };
+}
+
+/** Draws on the whole terminal, and writes only the changed lines. */
+export class Screen {
+  /** Whether it may draw. */
+  isOn: boolean;
+  readonly #linesOf: (width: number, height: number) => readonly string[];
+  #shown: readonly string[] = [];
+  #timer: NodeJS.Timeout | undefined;
+
+  /** @param linesOf Returns lines that fit the width. */
+  constructor(linesOf: (width: number, height: number) => readonly string[], isOn: boolean = true) {
+    this.#linesOf = linesOf;
+    this.isOn = isOn;
+    process.stdout.on('resize', this.redraw);
+  }
+
+  /** Draws soon. */
+  refresh(): void {
+    if (this.isOn) this.#timer ??= setTimeout(() => this.draw(), SOON_MS);
+  }
+
+  draw(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (!this.isOn || jobState() === 'background') return;
+    const { columns, rows } = terminalSize();
+    const lines = this.#linesOf(columns, rows).slice(0, rows);
+    let text = '';
+    for (let index = 0; index < rows; index++) {
+      const line = lines[index] ?? '';
+      if (line !== this.#shown[index]) text += `\x1b[${index + 1}H\x1b[2K${line}`;
+    }
+    this.#shown = Array.from({ length: rows }, (_, index) => lines[index] ?? '');
+    // Wrapping is off, so a character that is wider than expected shifts only the rest of its line.
+    if (text !== '') process.stdout.write(`\x1b[?7l${text}\x1b[?7h\x1b[${lines.length + 1}H`);
+  }
+
+  /** Draws all lines, because the terminal may show anything. */
+  readonly redraw = (): void => {
+    this.#shown = [];
+    this.draw();
+  };
+
+  close(): void {
+    this.isOn = false;
+    clearTimeout(this.#timer);
+    process.stdout.off('resize', this.redraw);
+  }
 }

@@ -4,23 +4,17 @@ import { existsSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ADDRESS_PARTS, createClient } from '../shared/reach/access.ts';
-import { paintStatus } from '../shared/line/color.ts';
-import { stateFolder } from '../shared/line/files.ts';
-import { nameInPath, patternOf } from '../shared/reach/folder.ts';
-import { foldersOf } from '../shared/reach/machines.ts';
-import { hostOf, isAlive, isLogPath, isOf, LogReader, logPathIn, logsOfUser, newestOf } from '../shared/reach/logs.ts';
-import { parseTargets, refuseAddress } from '../shared/reach/names.ts';
-import { EXIT, UsageError, warn } from '../shared/line/options.ts';
-import { suggest } from '../shared/line/suggest.ts';
-import { onlyTarget } from '../shared/reach/targets.ts';
-import { localTime } from '../shared/words/time.ts';
-import { byTime, Story, timeOf } from '../shared/words/log.ts';
-import { excerptOf, printableJson } from '../shared/words/text.ts';
-import { failure } from './send.ts';
-import type { Target } from '../shared/reach/targets.ts';
-import type { Body } from '../shared/words/text.ts';
-import type { Line } from '../shared/words/log.ts';
+import { EXIT, paintStatus, suggest, UsageError, warn } from '../shared/cli.ts';
+import { ADDRESS_PARTS, createClient } from '../shared/client.ts';
+import { stateFolder } from '../shared/files.ts';
+import { nameInPath, onlyTarget, patternOf, type Target } from '../shared/folder.ts';
+import {
+  byTime, hostOf, isAlive, isLogPath, isOf, type Line, logPathIn, LogReader, logsOfUser, newestOf, Story, timeOf,
+} from '../shared/log.ts';
+import { parseTargets, refuseAddress } from '../shared/names.ts';
+import { type Body, excerptOf, localTime, printableJson } from '../shared/text.ts';
+import { foldersOf } from '../shared/via.ts';
+import { failure } from './verbs.ts';
 import type { Values } from './options.ts';
 
 const POLL_MS = 250; // the server thread writes as often

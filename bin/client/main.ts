@@ -2,31 +2,25 @@
 // file finds the targets, runs the command for each, and prints the outcomes.
 
 import { setMaxListeners } from 'node:events';
-import { dial, FRAME, HELLO, MAX_FRAME_LENGTH } from '../shared/reach/far.ts';
-import { findStatus } from '../shared/words/commands.ts';
-import { endLinks, keepTerminal } from '../shared/reach/link.ts';
-import { findIn, foldersOf, PATIENCE_MS, unreachable } from '../shared/reach/machines.ts';
-import { EXIT, UsageError, warn } from '../shared/line/options.ts';
-import { inParallel } from '../shared/reach/targets.ts';
-import { printableJson } from '../shared/words/text.ts';
-import { answer, listAsks } from './asks.ts';
+import { checkTrusted, type SystemStatus } from '../../control.ts';
+import { EXIT, UsageError, warn } from '../shared/cli.ts';
+import { type CommandName, findStatus, type Shell } from '../shared/commands.ts';
+import { inParallel, type Target } from '../shared/folder.ts';
+import { printableJson } from '../shared/text.ts';
+import {
+  dial, endLinks, findIn, foldersOf, FRAME, HELLO, keepTerminal, MAX_FRAME_LENGTH, PATIENCE_MS, unreachable,
+} from '../shared/via.ts';
 import { complete, COMPLETE, SCRIPTS } from './completion.ts';
-import { pauseFor, pauseMine, resumeMine } from './lease.ts';
 import { list, watchList } from './list.ts';
 import { log } from './log.ts';
-import { helpOn, parseCommandLine, resumeLineFor, senderIn } from './options.ts';
-import { failure, finish, getInfo, getStatus, runDeclared, send } from './send.ts';
-import { namesNone, selectTargets } from './targets.ts';
+import { type CommandLine, helpOn, parseCommandLine, resumeLineFor, senderIn, type Values } from './options.ts';
 import { Top } from './top.ts';
-import { waitFor } from './wait.ts';
+import {
+  answer, failure, finish, getInfo, getStatus, listAsks, namesNone, type Outcome, pauseFor, pauseMine, resumeMine,
+  runDeclared, selectTargets, send, waitFor,
+} from './verbs.ts';
 import { ChangeHook, watch } from './watch.ts';
-import { checkTrusted } from '../../control.ts';
-import type { SystemStatus } from '../../control.ts';
-import type { CommandName, Shell } from '../shared/words/commands.ts';
-import type { FollowOptions } from '../shared/reach/follow.ts';
-import type { Target } from '../shared/reach/targets.ts';
-import type { CommandLine, Values } from './options.ts';
-import type { Outcome } from './send.ts';
+import type { FollowOptions } from '../shared/system.ts';
 
 const REQUEST_TIMEOUT_MS = 5000;
 const MAX_EXPIRES_S = 86_400;

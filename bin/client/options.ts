@@ -1,27 +1,18 @@
 // The command line of control-client.
 
-import { isArgument, parseArguments } from '../shared/words/accepts.ts';
-import { ADDRESS_OPTIONS, ADDRESS_PARTS, BY, ENVIRONMENT_HELP } from '../shared/reach/access.ts';
 import {
-  ASK, commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, suggestCommand, wordOf,
-} from '../shared/words/commands.ts';
-import { isQuestionId } from '../shared/words/asks.ts';
-import { isCondition, OPERATOR, parseCondition } from '../shared/words/condition.ts';
-import { DIR_OPTION } from '../shared/reach/folder.ts';
-import { VIA_OPTION } from '../shared/reach/machines.ts';
+  describeOptions, listOf, type Options, parseDuration, parseOptions, parsePast, parseText, suggest, UsageError,
+} from '../shared/cli.ts';
+import { ADDRESS_OPTIONS, ADDRESS_PARTS, BY, ENVIRONMENT_HELP, NO_ANSWER } from '../shared/client.ts';
 import {
-  describeOptions, listOf, parseDuration, parseOptions, parsePast, parseText, UsageError,
-} from '../shared/line/options.ts';
-import { NO_ANSWER } from '../shared/reach/replies.ts';
-import { suggest } from '../shared/line/suggest.ts';
-import { TARGET_HELP, TARGETS_OPTION } from '../shared/reach/targets.ts';
-import { tidy } from '../shared/words/text.ts';
-import type { Command, CommandName } from '../shared/words/commands.ts';
-import type { Condition } from '../shared/words/condition.ts';
-import type { Options } from '../shared/line/options.ts';
-import type { Where } from '../shared/reach/machines.ts';
-import type { Answering } from './asks.ts';
-import type { Invocation } from './send.ts';
+  ASK, type Command, type CommandName, commandsFor, findCommand, helpOf, ownersOf, STATUS_WORDS, suggestCommand, wordOf,
+} from '../shared/commands.ts';
+import { isArgument, isQuestionId, parseArguments } from '../shared/declared.ts';
+import { type Condition, isCondition, OPERATOR, parseCondition } from '../shared/describe.ts';
+import { DIR_OPTION, TARGET_HELP, TARGETS_OPTION } from '../shared/folder.ts';
+import { tidy } from '../shared/text.ts';
+import { VIA_OPTION, type Where } from '../shared/via.ts';
+import type { Answering, Invocation } from './verbs.ts';
 
 const ON_WORDS = [...STATUS_WORDS, wordOf(NO_ANSWER), ASK];
 

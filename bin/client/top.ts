@@ -1,22 +1,18 @@
 // control-client top: a live table of systems, and keys that control them.
 
 import { once, setMaxListeners } from 'node:events';
-import { emitKeypressEvents } from 'node:readline';
+import { emitKeypressEvents, type Interface, type Key } from 'node:readline';
 import { SystemStatus } from '../../control.ts';
-import { BY } from '../shared/reach/access.ts';
-import { describeCause, describeInfo, holdsOf } from '../shared/words/describe.ts';
-import { clockTime } from '../shared/words/time.ts';
-import { describeDone, follow } from '../shared/reach/follow.ts';
-import { readHistory } from '../shared/reach/history.ts';
-import { warn } from '../shared/line/options.ts';
-import { CTRL_C, CTRL_Z, ESCAPE_MS, jobState, startRawMode } from '../shared/line/terminal.ts';
-import { Fleet } from './fleet.ts';
-import { fit, Screen, Table, wrap } from './table.ts';
-import type { Interface, Key } from 'node:readline';
-import type { RawMode } from '../shared/line/terminal.ts';
-import type { Folder } from '../shared/reach/folder.ts';
-import type { Found } from '../shared/reach/targets.ts';
-import type { Row } from './fleet.ts';
+import { warn } from '../shared/cli.ts';
+import { BY } from '../shared/client.ts';
+import { describeCause, describeInfo, holdsOf } from '../shared/describe.ts';
+import { readHistory } from '../shared/log.ts';
+import { describeDone, follow } from '../shared/system.ts';
+import { CTRL_C, CTRL_Z, ESCAPE_MS, jobState, type RawMode, startRawMode } from '../shared/terminal.ts';
+import { clockTime } from '../shared/text.ts';
+import { Fleet, type Row } from './fleet.ts';
+import { fit, Screen, Table, wrap } from './list.ts';
+import type { Folder, Found } from '../shared/folder.ts';
 
 // ESC [ ? 1049 h and l enter and leave the alternate screen, ESC [ ? 25 l and h hide and show the cursor, ESC [ 7 m and
 // ESC [ 27 m begin and end inverse video.

@@ -3,16 +3,13 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { SystemStatus } from '../../control.ts';
-import { paintStatus } from '../shared/line/color.ts';
-import { describeQuestion, questionsIn } from '../shared/words/asks.ts';
-import { ASK, wordOf } from '../shared/words/commands.ts';
-import { describeCause, describeCommand, describeEnd } from '../shared/words/describe.ts';
-import { localTime } from '../shared/words/time.ts';
-import { warn } from '../shared/line/options.ts';
-import { isDenied, NO_ANSWER } from '../shared/reach/replies.ts';
-import { FollowedSystem } from '../shared/reach/system.ts';
-import { excerptOf, printable, printableJson } from '../shared/words/text.ts';
-import type { FailedReply, PrintableClient } from '../shared/reach/replies.ts';
+import { paintStatus, warn } from '../shared/cli.ts';
+import { type FailedReply, isDenied, NO_ANSWER, type PrintableClient } from '../shared/client.ts';
+import { ASK, wordOf } from '../shared/commands.ts';
+import { describeQuestion, questionsIn } from '../shared/declared.ts';
+import { describeCause, describeCommand, describeEnd } from '../shared/describe.ts';
+import { FollowedSystem } from '../shared/system.ts';
+import { excerptOf, localTime, printable, printableJson } from '../shared/text.ts';
 
 export interface WatchOptions {
   /** Ends the watch. */

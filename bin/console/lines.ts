@@ -1,14 +1,19 @@
-// Lines of input: from a terminal with prompt, editing and history, or from a pipe.
+// Lines of input: from a terminal with prompt, editing, completion and history, or from a pipe.
 
-import { clearScreenDown, createInterface, cursorTo, moveCursor } from 'node:readline';
+import { appendFileSync, chmodSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { clearScreenDown, createInterface, cursorTo, type Interface, moveCursor } from 'node:readline';
 import { PassThrough } from 'node:stream';
 import { StringDecoder } from 'node:string_decoder';
-import { CTRL_C, CTRL_Z, ESCAPE_MS, startRawMode } from '../shared/line/terminal.ts';
-import { MAX_LINES } from './history.ts';
-import type { Completions } from './completion.ts';
-import type { History } from './history.ts';
-import type { RawMode } from '../shared/line/terminal.ts';
-import type { Interface } from 'node:readline';
+import { warn } from '../shared/cli.ts';
+import { commandsFor, findCommand, wordsOf } from '../shared/commands.ts';
+import {
+  acceptedIn, completeAnswer, COMPLETION_MS, completionsOf, questionsIn, wordsBefore,
+} from '../shared/declared.ts';
+import { createFolders, stateFolder } from '../shared/files.ts';
+import { CTRL_C, CTRL_Z, ESCAPE_MS, type RawMode, startRawMode } from '../shared/terminal.ts';
+import { printable } from '../shared/text.ts';
+import type { PrintableClient } from '../shared/client.ts';
 
 export interface Lines {
   readonly isTerminal: boolean;
@@ -266,5 +271,77 @@ export class TerminalLines implements Lines {
     if (this.#isClosed) return;
     done(null, completions);
     this.#feed();
+  }
+}
+
+// ───── Tab ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const WORDS = commandsFor('console').flatMap(wordsOf).filter((word) => word.length > 1);
+
+/** The candidates for the last word of a line, and the part of it that is typed. */
+type Completions = [candidates: string[], word: string];
+
+/** Asks the system for its own commands, but waits only briefly. */
+export async function complete(client: PrintableClient, line: string): Promise<Completions> {
+  const words = wordsBefore(line);
+  const current = words.at(-1) ?? '';
+  const own = words.length > 1 ? [] : WORDS.filter((word) => word.startsWith(current.toLowerCase()));
+  const command = words.length > 1 ? findCommand('console', words[0] ?? '') : undefined;
+  if (command?.name === 'run') words.shift();
+  else if (command !== undefined && command.name !== 'answer') return [[], current];
+  const reply = await client.request('info', { signal: AbortSignal.timeout(COMPLETION_MS) });
+  if (command?.name === 'answer') {
+    return [completeAnswer(reply.ok ? questionsIn(reply.body) : [], words.slice(1), true), current];
+  }
+  const accepts = acceptedIn(reply);
+  const declared = completionsOf(accepts, words).map((word) => {
+    return accepts.get(word)?.parameters.size ? `${word} ` : word;
+  });
+  return [[...new Set([...own, ...declared])], current];
+}
+
+// ───── The history: a file with one command per line, the newest last ────────────────────────────────────────────
+
+const MAX_LINES = 1000;
+
+/** Consoles share the file: each appends its lines. An unusable file is reported once. */
+export class History {
+  #isKept: boolean;
+
+  /** @param isKept Whether to read and write the file. */
+  constructor(isKept: boolean) {
+    this.#isKept = isKept;
+  }
+
+  /** Returns the latest lines without duplicates, the newest first. Shortens a long file. */
+  load(): string[] {
+    let latest: string[] = [];
+    this.#try((path) => {
+      createFolders(dirname(path), 0o700);
+      // Opening a FIFO would block, and chmod through a link would make /dev/null private.
+      if (statSync(path, { throwIfNoEntry: false })?.isFile() === false) throw new Error(`'${path}' is not a file`);
+      appendFileSync(path, '', { mode: 0o600 });
+      chmodSync(path, 0o600);
+      const lines = readFileSync(path, 'utf8').split('\n').map(printable).filter((line) => line !== '');
+      latest = [...new Set(lines.reverse())].slice(0, MAX_LINES);
+      if (lines.length <= MAX_LINES) return;
+      writeFileSync(`${path}.${process.pid}`, `${[...latest].reverse().join('\n')}\n`, { mode: 0o600 });
+      renameSync(`${path}.${process.pid}`, path);
+    });
+    return latest;
+  }
+
+  add(line: string): void {
+    this.#try((path) => appendFileSync(path, `${line}\n`, { mode: 0o600 }));
+  }
+
+  #try(use: (path: string) => void): void {
+    if (!this.#isKept) return;
+    try {
+      use(join(stateFolder(), 'history'));
+    } catch (error) {
+      this.#isKept = false;
+      warn(`cannot keep the history: ${(error as Error).message}; --no-history disables it`);
+    }
   }
 }

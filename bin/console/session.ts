@@ -1,33 +1,23 @@
 // A session of the console: runs commands, and shows the status in the prompt.
 
 import { SystemStatus } from '../../control.ts';
+import { paintError, paintStatus, UsageError } from '../shared/cli.ts';
 import {
-  acceptedIn, CONTROL_COMMANDS, describeAccepts, parseArguments, readArguments, splitWords,
-} from '../shared/words/accepts.ts';
-import { BY } from '../shared/reach/access.ts';
-import { paintError, paintStatus } from '../shared/line/color.ts';
-import { commandsFor, findCommand, helpOf, REASON_HELP, suggestCommand } from '../shared/words/commands.ts';
+  BY, describeUnknown, isAbsent, lacksInfo, NO_ANSWER, obstacleIn, type PrintableClient, type PrintableReply,
+  statusNameOf, UNKNOWN,
+} from '../shared/client.ts';
+import { commandsFor, findCommand, helpOf, REASON_HELP, suggestCommand } from '../shared/commands.ts';
 import {
-  asksIn, describeGiven, describeLack, describeOpen, describeQuestion, isAnswer, isQuestionId, questionsIn, readAnswer,
-} from '../shared/words/asks.ts';
+  acceptedIn, asksIn, CONTROL_COMMANDS, describeAccepts, describeGiven, describeLack, describeOpen, describeQuestion,
+  isAnswer, isQuestionId, parseArguments, type Question, questionsIn, readAnswer, readArguments, splitWords,
+} from '../shared/declared.ts';
 import {
   commandsOf, describeAuthor, describeCommand, describeInfo, describeStatusAndSave, haveQuestionsChanged,
-} from '../shared/words/describe.ts';
-import { follow, GOALS } from '../shared/reach/follow.ts';
-import { withLimit } from '../shared/reach/limit.ts';
-import { DEFAULT_TARGET } from '../shared/reach/names.ts';
-import { observe } from '../shared/reach/observe.ts';
-import { UsageError } from '../shared/line/options.ts';
-import {
-  describeUnknown, isAbsent, lacksInfo, NO_ANSWER, obstacleIn, statusNameOf, UNKNOWN,
-} from '../shared/reach/replies.ts';
-import { excerptOf, printable } from '../shared/words/text.ts';
-import { isComment } from './lines.ts';
-import type { Question } from '../shared/words/asks.ts';
-import type { Body } from '../shared/words/text.ts';
-import type { FollowOptions } from '../shared/reach/follow.ts';
-import type { PrintableClient, PrintableReply } from '../shared/reach/replies.ts';
-import type { Lines } from './lines.ts';
+} from '../shared/describe.ts';
+import { DEFAULT_TARGET } from '../shared/names.ts';
+import { follow, type FollowOptions, GOALS, observe, withLimit } from '../shared/system.ts';
+import { type Body, excerptOf, printable } from '../shared/text.ts';
+import { isComment, type Lines } from './lines.ts';
 
 const COMMANDS = commandsFor('console');
 const FOLLOW_MS = 30_000;

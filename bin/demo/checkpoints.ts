@@ -2,8 +2,8 @@
 
 import { accessSync, constants, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { createFolders, writeAtomically } from '../shared/line/files.ts';
-import { UsageError } from '../shared/line/options.ts';
+import { UsageError } from '../shared/cli.ts';
+import { createFolders, writeAtomically } from '../shared/files.ts';
 import { Learner } from './learner.ts';
 import type { StatusCause } from '../../control.ts';
 

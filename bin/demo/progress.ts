@@ -1,6 +1,6 @@
 // What control-demo prints: lines and, on a terminal below them, its progress, redrawn in place.
 
-import { printable } from '../shared/words/text.ts';
+import { printable } from '../shared/text.ts';
 
 const REDRAW_MS = 100; // on a terminal
 const PRINT_MS = 5000; // elsewhere

@@ -8,14 +8,13 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, rmSync, writeSync } from 'node:fs';
 import { createServer } from 'node:http';
-import { connect } from 'node:net';
+import { type AddressInfo, connect } from 'node:net';
 import { availableParallelism, cpus, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { launch, SystemStatus, WebApiServer } from '../../control.ts';
-import { describeOptions, EXIT, parseInteger, parseOptions, run } from '../shared/line/options.ts';
-import type { AddressInfo } from 'node:net';
+import { describeOptions, EXIT, parseInteger, parseOptions, run } from '../shared/cli.ts';
 
 const OPTIONS = {
   rounds: { type: 'string', default: '3', value: 'N', help: 'number of rounds of about 90 seconds (default 3)' },

@@ -2,17 +2,18 @@
 
 import { chmod, mkdir, mkdtemp } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { endDaemon, interruption, ROOT_PATH, shellIn, startDaemon, throwIfInterrupted } from './engines/engine.ts';
+import { EXIT, parseOptions, run, UsageError } from '../shared/cli.ts';
+import { freePort } from '../test/helpers.ts';
 import { docker } from './engines/docker.ts';
+import {
+  endDaemon, type Engine, interruption, ROOT_PATH, shellIn, startDaemon, throwIfInterrupted,
+} from './engines/engine.ts';
 import { podman } from './engines/podman.ts';
 import { slurm } from './engines/slurm.ts';
 import { ssh } from './engines/ssh.ts';
 import { supervisord } from './engines/supervisord.ts';
 import { systemd } from './engines/systemd.ts';
-import { EXIT, parseOptions, run, UsageError } from '../shared/line/options.ts';
-import { freePort } from '../test/helpers.ts';
 import type { ChildProcess } from 'node:child_process';
-import type { Engine } from './engines/engine.ts';
 
 const ENGINES: Record<string, Engine> = { systemd, docker, podman, slurm, supervisord, ssh };
 const ALL = Object.keys(ENGINES);

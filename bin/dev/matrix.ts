@@ -11,12 +11,10 @@ import { copyFile, mkdir, mkdtemp, readFile, writeFile } from 'node:fs/promises'
 import { availableParallelism, tmpdir } from 'node:os';
 import { delimiter, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
-import { SystemStatus, WebApiClient } from '../../control.ts';
-import { EXIT, parseOptions, run, UsageError } from '../shared/line/options.ts';
+import { type RequestOptions, type SystemInfo, SystemStatus, WebApiClient, type WebApiReply } from '../../control.ts';
+import { EXIT, parseOptions, run, UsageError } from '../shared/cli.ts';
 import { freePort } from '../test/helpers.ts';
-import { lacks } from '../test/needs.ts';
-import type { Need } from '../test/needs.ts';
-import type { RequestOptions, SystemInfo, WebApiReply } from '../../control.ts';
+import { lacks, type Need } from '../test/needs.ts';
 
 const HELP = `
 Usage: npm run matrix -- [WORD ...]

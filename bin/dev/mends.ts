@@ -6,12 +6,10 @@ import { once } from 'node:events';
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { PAGE, readRows, revert, rowOf } from './mends/record.ts';
-import { MENDS } from './mends/table.ts';
 import { tryRead } from '../run/processes.ts';
-import { describeOptions, EXIT, parseOptions, run, UsageError } from '../shared/line/options.ts';
-import type { Row } from './mends/record.ts';
-import type { Mend } from './mends/table.ts';
+import { describeOptions, EXIT, parseOptions, run, UsageError } from '../shared/cli.ts';
+import { PAGE, readRows, revert, type Row, rowOf } from './mends/record.ts';
+import { type Mend, MENDS } from './mends/table.ts';
 
 const OPTIONS = {
   check: { type: 'boolean', help: 'only check that each mend can be undone in these sources' },

@@ -35,9 +35,8 @@
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { HOME, Terminal, TOOLS } from './pages/terminal.ts';
-import { EXIT, parseOptions, run, UsageError } from '../shared/line/options.ts';
-import type { Failure, Step } from './pages/terminal.ts';
+import { EXIT, parseOptions, run, UsageError } from '../shared/cli.ts';
+import { type Failure, HOME, type Step, Terminal, TOOLS } from './pages/terminal.ts';
 
 const HELP = `
 Usage: node bin/dev/run.mjs pages [WORD ...]

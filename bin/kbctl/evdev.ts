@@ -1,12 +1,8 @@
 // The evdev backend: reads the keyboards at /dev/input/event* on Linux: on the console, under X11 and under Wayland.
 // The focused window also receives the keys. Key codes are positions on a US keyboard, whatever the layout.
 
-import { closeSync, constants, openSync, readFileSync, readSync, watch } from 'node:fs';
-import { HeldKeys } from './keys.ts';
-import { BackendError } from './listener.ts';
-import type { Binding, Modifier } from './keys.ts';
-import type { Listener, ListenerEvents } from './listener.ts';
-import type { FSWatcher } from 'node:fs';
+import { closeSync, constants, type FSWatcher, openSync, readFileSync, readSync, watch } from 'node:fs';
+import { BackendError, type Binding, HeldKeys, type Listener, type ListenerEvents, type Modifier } from './keys.ts';
 
 // Devices are polled: blocking reads would occupy libuv's threads and keep the process alive.
 const POLL_MS = 25;

@@ -3,9 +3,7 @@
 
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
-import { BackendError } from './listener.ts';
-import type { Binding, Modifier } from './keys.ts';
-import type { ListenerEvents } from './listener.ts';
+import { BackendError, type Binding, type ListenerEvents, type Modifier } from './keys.ts';
 
 const START_MS = 20_000; // compiling the C# of Windows takes seconds on a busy machine
 const MAX_ERROR_LENGTH = 2000; // characters of its stderr

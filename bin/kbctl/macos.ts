@@ -1,9 +1,7 @@
 // The macos backend: a script for osascript, which every Mac includes.
 
 import { flagsOf, startHelper } from './helper.ts';
-import { BackendError } from './listener.ts';
-import type { Binding, Modifier } from './keys.ts';
-import type { Listener, ListenerEvents } from './listener.ts';
+import { BackendError, type Binding, type Listener, type ListenerEvents, type Modifier } from './keys.ts';
 
 const FLAGS: Readonly<Record<Modifier, number>> = { shift: 1 << 17, ctrl: 1 << 18, alt: 1 << 19, super: 1 << 20 };
 

@@ -1,12 +1,10 @@
 // The terminal of control-kbctl, and the terminal backend: key combinations typed into it, while it has the focus.
 
-import { emitKeypressEvents } from 'node:readline';
-import { CTRL_C, CTRL_D, CTRL_Z, jobState, startRawMode } from '../shared/line/terminal.ts';
-import { BackendError } from './listener.ts';
-import type { RawMode } from '../shared/line/terminal.ts';
-import type { Action, Binding, Combination } from './keys.ts';
-import type { Listener, ListenerEvents } from './listener.ts';
-import type { Key } from 'node:readline';
+import { emitKeypressEvents, type Key } from 'node:readline';
+import { CTRL_C, CTRL_D, CTRL_Z, jobState, type RawMode, startRawMode } from '../shared/terminal.ts';
+import {
+  type Action, BackendError, type Binding, type Combination, type Listener, type ListenerEvents,
+} from './keys.ts';
 
 // ───── The terminal ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -3,9 +3,7 @@
 
 import { win32 } from 'node:path';
 import { flagsOf, startHelper } from './helper.ts';
-import { BackendError } from './listener.ts';
-import type { Binding, Modifier } from './keys.ts';
-import type { Listener, ListenerEvents } from './listener.ts';
+import { BackendError, type Binding, type Listener, type ListenerEvents, type Modifier } from './keys.ts';
 
 const FLAGS: Readonly<Record<Modifier, number>> = { alt: 1, ctrl: 2, shift: 4, super: 8 };
 const ERROR_HOTKEY_ALREADY_REGISTERED = '1409';

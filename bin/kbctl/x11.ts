@@ -7,14 +7,12 @@
 // and latched modifiers. Until that key is released, all other keys are reported as core events only.
 
 import { readFileSync } from 'node:fs';
-import { connect } from 'node:net';
+import { connect, type NetConnectOpts, type Socket } from 'node:net';
 import { homedir, hostname } from 'node:os';
 import { join } from 'node:path';
-import { HeldKeys } from './keys.ts';
-import { BackendError } from './listener.ts';
-import type { Action, Binding, Modifier } from './keys.ts';
-import type { Listener, ListenerEvents } from './listener.ts';
-import type { NetConnectOpts, Socket } from 'node:net';
+import {
+  type Action, BackendError, type Binding, HeldKeys, type Listener, type ListenerEvents, type Modifier,
+} from './keys.ts';
 
 const START_MS = 5000;
 const LAYOUT_MS = 100; // layout changes are reported in bursts

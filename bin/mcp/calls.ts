@@ -1,26 +1,21 @@
-// Performs the calls of the tools that --allow permits.
+// Performs the calls of the tools that --allow permits, and makes their results.
 
+import { createHash } from 'node:crypto';
 import { setMaxListeners } from 'node:events';
 import { SystemStatus } from '../../control.ts';
-import { COMMAND, CONTROL_COMMANDS, RESERVED } from '../shared/words/accepts.ts';
-import { describeStatus, holdsOf, oldVersionIn } from '../shared/words/describe.ts';
-import { follow } from '../shared/reach/follow.ts';
-import { unreachable } from '../shared/reach/machines.ts';
-import { readHistory } from '../shared/reach/history.ts';
-import { withLimit } from '../shared/reach/limit.ts';
-import { parsePast, UsageError } from '../shared/line/options.ts';
-import { isAbsent } from '../shared/reach/replies.ts';
-import { inParallel } from '../shared/reach/targets.ts';
-import { excerptOf } from '../shared/words/text.ts';
-import { Feeds } from './feeds.ts';
-import { entriesOf, Traces } from './history.ts';
+import { parsePast, UsageError } from '../shared/cli.ts';
+import { describeUnknown, isAbsent, type PrintableReply, statusNameOf, UNKNOWN } from '../shared/client.ts';
+import { COMMAND, CONTROL_COMMANDS, questionsIn, RESERVED } from '../shared/declared.ts';
+import { commandsOf, describeStatus, hasEnded, holdsOf, oldVersionIn } from '../shared/describe.ts';
+import { inParallel } from '../shared/folder.ts';
+import { type Line, readHistory } from '../shared/log.ts';
+import { follow, withLimit } from '../shared/system.ts';
+import { type Body, excerptOf, secondsSince, textOfJson } from '../shared/text.ts';
+import { unreachable } from '../shared/via.ts';
 import { briefReport, clean, cleanText, MAX_NAME, wholeReport } from './reported.ts';
-import { CallError, now, statusFields, tagOf } from './results.ts';
-import { DEFAULT_ENTRIES, DEFAULT_SECONDS, faultIn, TOOLS } from './tools.ts';
-import { parseGoal, wait } from './wait.ts';
-import type { Body } from '../shared/words/text.ts';
+import { DEFAULT_ENTRIES, DEFAULT_SECONDS, faultIn, type Tool, TOOLS, type Values } from './tools.ts';
+import { Feeds, parseGoal, wait } from './wait.ts';
 import type { Directory, System } from './systems.ts';
-import type { Tool, Values } from './tools.ts';
 
 const { OFFLINE } = SystemStatus;
 
@@ -251,4 +246,116 @@ async function checkReleases(system: System, signal: AbortSignal): Promise<void>
   if (reply.ok && version === null) return;
   const old = `its server, version ${version || 'unknown'}, would resume for everybody: mine requires version 0.16`;
   throw new CallError(`not sent: ${reply.ok ? old : system.client.shorten(reply.error)}`, statusFields(system, reply));
+}
+
+// ───── Parts of results ──────────────────────────────────────────────────────────────────────────────────────────
+
+/** Why a call has failed, with the fields that are known. */
+export class CallError extends UsageError {
+  readonly fields: object;
+
+  constructor(message: string, fields: object) {
+    super(message);
+    this.fields = fields;
+  }
+}
+
+/** The status, and the reasons not to rely on it: silence or an error. A system that is merely offline has no error. */
+export function statusFields({ id, client }: System, reply: PrintableReply, maxError?: number): object {
+  const status = statusNameOf(reply);
+  if (!reply.ok) {
+    const error = isAbsent(reply) ? undefined : cleanText(client.shorten(reply.error), maxError);
+    return { system: id, status, error };
+  }
+  const silence = secondsSince(reply.body, 'heardAt') ?? 0;
+  const error = status === UNKNOWN ? cleanText(describeUnknown(reply.original)) : undefined;
+  return { system: id, status, silentSeconds: silence < 1 ? undefined : Math.round(silence), error };
+}
+
+/** Models have no clock. */
+export function now(): string {
+  return new Date().toISOString();
+}
+
+/**
+ * A digest of what counts as a change: the process, the status, its cause, the open questions, the last command that
+ * has ended and those before it that have not, and the own commands. The ETag of /api/info also changes when a command
+ * arrives.
+ */
+export function tagOf(reply: PrintableReply | undefined): string | undefined {
+  if (reply?.ok !== true) return undefined;
+  const { host, pid, startedAt, status, since, by, reason, accepts } = reply.body;
+  const commands = commandsOf(reply.body);
+  const last = commands.map(hasEnded).lastIndexOf(true);
+  const ids = commands.slice(0, last + 1).filter((entry, at) => at === last || !hasEnded(entry)).map(({ id }) => id);
+  const asks = questionsIn(reply.body).map(({ id }) => id);
+  const text = textOfJson([host, pid, startedAt, status, since, by, reason, accepts, ids, asks]);
+  return createHash('sha256').update(text).digest('hex').slice(0, 12);
+}
+
+/** Whether no running command is about to change the status. A save pauses a system briefly. */
+export function isSettled(info: Body): boolean {
+  const isPassing = /^(pausing|resuming)$/.test(excerptOf(info['status']));
+  const isRunning = ({ state, command }: Body): boolean => {
+    return state === 'running' && /^(pause|resume|save-state)$/.test(excerptOf(command));
+  };
+  return !isPassing && !commandsOf(info).some(isRunning);
+}
+
+// ───── The log ───────────────────────────────────────────────────────────────────────────────────────────────────
+// Entries with the fields that servers write, whatever else is in the file.
+
+const ROOM = { field: 1000, all: 30_000 } as const; // characters of JSON
+
+/** The fields of all events, besides the time and the event. The name and the process are those of the system. */
+const FIELDS = [
+  'version', 'commandLine', 'ended', 'exitCode', 'signal', 'status', 'id', 'command', 'message', 'parameters',
+  'arguments', 'state', 'value', 'valueOmitted', 'error', 'lines', 'seconds', 'by', 'reason', 'holds', 'expiresAt',
+] as const;
+
+const MAX_TRACE = 20_000; // characters of JSON: a path has up to 4096 bytes
+const MAX_TRACES = 1000;
+
+/** The latest entries, the oldest first: as many as there is room for. `isCut`: earlier ones are left out. */
+function entriesOf(
+  lines: readonly Line[],
+  sinceMs: number,
+  limit: number,
+): { entries: object[]; isCut: true | undefined } {
+  const found = lines.filter(({ time }) => time >= sinceMs);
+  const entries: object[] = [];
+  let room = ROOM.all;
+  for (const line of found.slice(-limit).reverse()) {
+    const entry = entryOf(line);
+    room -= JSON.stringify(entry).length;
+    if (room < 0) break;
+    entries.unshift(entry);
+  }
+  return { entries, isCut: entries.length < found.length || undefined };
+}
+
+function entryOf({ time, entry, fold }: Line): object {
+  const fields = FIELDS.flatMap((name) => {
+    const value = clean(entry[name], ROOM.field);
+    return value === undefined ? [] : [[name, value] as const];
+  });
+  const times = fold && { times: fold.count, firstTime: new Date(fold.firstTime).toISOString() };
+  return { time: new Date(time).toISOString(), event: entry['event'], ...Object.fromEntries(fields), ...times };
+}
+
+/** What the latest responses of systems say about their logs, which can still be read when the systems have ended. */
+class Traces {
+  readonly #traces: Map<string, Body> = new Map(); // by the id of the system, the latest last
+
+  /** Notes a response, and returns what is known of the system; undefined if it has never responded. */
+  note({ id }: System, reply: PrintableReply): Body | undefined {
+    if (reply.ok) {
+      const { name, pid, host, log } = reply.body;
+      const isShort = textOfJson([name, pid, host, log]).length <= MAX_TRACE;
+      this.#traces.delete(id);
+      this.#traces.set(id, isShort ? { name, pid, host, log } : {});
+      for (const other of [...this.#traces.keys()].slice(0, -MAX_TRACES)) this.#traces.delete(other);
+    }
+    return this.#traces.get(id);
+  }
 }

@@ -1,11 +1,10 @@
 // The command line of control-mcp.
 
-import { COMMAND, RESERVED } from '../shared/words/accepts.ts';
-import { DIR_OPTION } from '../shared/reach/folder.ts';
-import { VIA_OPTION } from '../shared/reach/machines.ts';
-import { describeOptions, parseOptions, UsageError } from '../shared/line/options.ts';
-import { TARGET_HELP, TARGETS_FILE_OPTION } from '../shared/reach/targets.ts';
-import type { Sources } from '../shared/reach/names.ts';
+import { describeOptions, parseOptions, UsageError } from '../shared/cli.ts';
+import { COMMAND, RESERVED } from '../shared/declared.ts';
+import { DIR_OPTION, TARGET_HELP, TARGETS_FILE_OPTION } from '../shared/folder.ts';
+import { VIA_OPTION } from '../shared/via.ts';
+import type { Sources } from '../shared/names.ts';
 
 const OPTIONS = {
   targets: TARGETS_FILE_OPTION,

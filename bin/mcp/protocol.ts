@@ -8,8 +8,8 @@
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { VERSION } from '../../control.ts';
-import { warn } from '../shared/line/options.ts';
-import { excerpt, isRecord } from '../shared/words/text.ts';
+import { warn } from '../shared/cli.ts';
+import { excerpt, isRecord } from '../shared/text.ts';
 import type { Readable, Writable } from 'node:stream';
 import type { Caller, Calls } from './calls.ts';
 

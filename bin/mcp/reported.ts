@@ -1,10 +1,9 @@
 // Makes the reports of systems safe for a model: texts without control and invisible characters, and truncated. Any
 // program may have sent them.
 
-import { questionsIn } from '../shared/words/asks.ts';
-import { commandsOf, hasEnded } from '../shared/words/describe.ts';
-import { excerpt, isRecord } from '../shared/words/text.ts';
-import type { Body } from '../shared/words/text.ts';
+import { questionsIn } from '../shared/declared.ts';
+import { commandsOf, hasEnded } from '../shared/describe.ts';
+import { type Body, excerpt, isRecord } from '../shared/text.ts';
 
 /** Characters without a glyph: tags, variation selectors, bidirectional controls, zero-width; and lone surrogates. */
 const INVISIBLE = /[\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}]+/gu;

@@ -1,19 +1,12 @@
 // The systems that an assistant can reach: the user chooses them, and each call looks them up again.
 
 import { DEFAULT_PORT } from '../../control.ts';
-import { createClient, hasEnvironmentAddress } from '../shared/reach/access.ts';
-import { findIn, foldersFor, foldersOf, PATIENCE_MS, unreachable } from '../shared/reach/machines.ts';
-import { keepTerminal } from '../shared/reach/link.ts';
-import { parseTargets } from '../shared/reach/names.ts';
-import { UsageError } from '../shared/line/options.ts';
-import { isAbsent } from '../shared/reach/replies.ts';
-import { suggest } from '../shared/line/suggest.ts';
-import { onlyTarget } from '../shared/reach/targets.ts';
+import { suggest, UsageError } from '../shared/cli.ts';
+import { createClient, hasEnvironmentAddress, isAbsent, type PrintableClient } from '../shared/client.ts';
+import { type Found, onlyTarget, type Socket } from '../shared/folder.ts';
+import { parseTargets, type Sources } from '../shared/names.ts';
+import { findIn, foldersFor, foldersOf, keepTerminal, PATIENCE_MS, unreachable } from '../shared/via.ts';
 import { cleanText } from './reported.ts';
-import type { Socket } from '../shared/reach/folder.ts';
-import type { Sources } from '../shared/reach/names.ts';
-import type { PrintableClient } from '../shared/reach/replies.ts';
-import type { Found } from '../shared/reach/targets.ts';
 
 const TIMEOUT_MS = 5000; // of each request without a wait
 const PROBE_MS = 1000; // for a response at the default port

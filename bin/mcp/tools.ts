@@ -1,8 +1,8 @@
 // The tools as a model sees them: descriptions, arguments and results.
 
-import { listOf } from '../shared/line/options.ts';
-import { formOf } from '../shared/words/accepts.ts';
-import { excerpt, isRecord } from '../shared/words/text.ts';
+import { listOf } from '../shared/cli.ts';
+import { formOf } from '../shared/declared.ts';
+import { excerpt, isRecord } from '../shared/text.ts';
 
 /** As `tools/list` returns it. */
 export interface Tool {

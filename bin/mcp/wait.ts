@@ -1,22 +1,21 @@
-// Waits until a system changes, asks a question, has a status, or reports a detail that meets a condition.
+// Waits until a system changes, asks a question, has a status, or reports a detail that meets a condition. All waits on
+// a system share one connection.
 
+import { EventEmitter, on } from 'node:events';
+import { setImmediate } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
-import { asksIn, describeLack } from '../shared/words/asks.ts';
-import { findStatus, STATUS_WORDS } from '../shared/words/commands.ts';
-import { fieldOf, fieldsOf, isCondition, parseCondition } from '../shared/words/condition.ts';
-import { elapsedSeconds, withLimit } from '../shared/reach/limit.ts';
-import { listOf, UsageError } from '../shared/line/options.ts';
-import { isDenied, NO_ANSWER, statusNameOf } from '../shared/reach/replies.ts';
-import { excerpt } from '../shared/words/text.ts';
+import { listOf, UsageError } from '../shared/cli.ts';
+import { isDenied, NO_ANSWER, type PrintableClient, type PrintableReply, statusNameOf } from '../shared/client.ts';
+import { findStatus, STATUS_WORDS } from '../shared/commands.ts';
+import { asksIn, describeLack } from '../shared/declared.ts';
+import { type Condition, fieldOf, fieldsOf, isCondition, parseCondition } from '../shared/describe.ts';
+import { elapsedSeconds, observe, withLimit } from '../shared/system.ts';
+import { type Body, excerpt } from '../shared/text.ts';
+import { CallError, isSettled, now, statusFields, tagOf } from './calls.ts';
 import { clean, cleanText, currentReport } from './reported.ts';
-import { CallError, isSettled, now, statusFields, tagOf } from './results.ts';
-import type { Condition } from '../shared/words/condition.ts';
-import type { Body } from '../shared/words/text.ts';
-import type { PrintableReply } from '../shared/reach/replies.ts';
-import type { Feeds } from './feeds.ts';
 import type { System } from './systems.ts';
 
-export type Goal =
+type Goal =
   | { kind: 'change'; tag: string | undefined }
   | { kind: 'ask' }
   | { kind: 'status'; name: string }
@@ -43,7 +42,7 @@ export function parseGoal(text: string = 'change', tag?: string): Goal {
   throw new UsageError(`until must be ${forms}, got '${cleanText(text)}'`);
 }
 
-export interface WaitOptions {
+interface WaitOptions {
   feeds: Feeds;
   /** From `performance.now()`. */
   start: number;
@@ -153,5 +152,61 @@ class Watcher {
 
   #fail(message: string, reply: PrintableReply): never {
     throw new CallError(message, statusFields(this.#system, reply));
+  }
+}
+
+// ───── Feeds ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const REQUEST_S = 5; // per request: a program that neither polls nor yields reports changes only when queried
+
+export class Feeds {
+  readonly #feeds: Map<string, Feed> = new Map(); // by the key of the client
+
+  /** Yields the current report and each new one, until aborted. With 'detail', queries once a second. */
+  async *follow(client: PrintableClient, query: 'info' | 'detail', signal: AbortSignal): AsyncGenerator<PrintableReply> {
+    const { key } = client;
+    const feed = this.#feeds.get(key) ?? new Feed(client);
+    this.#feeds.set(key, feed);
+    feed.client = client; // its token may have changed
+    try {
+      const replies = on(feed.replies, query, { signal });
+      feed.restart(); // a pending response may be older than this wait
+      for await (const [reply] of replies) yield reply as PrintableReply;
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    } finally {
+      if (!feed.restart()) this.#feeds.delete(key);
+    }
+  }
+}
+
+class Feed {
+  client: PrintableClient;
+  /** Emits each reply under the names of both queries. */
+  readonly replies: EventEmitter = new EventEmitter().setMaxListeners(0);
+  #round = new AbortController();
+
+  constructor(client: PrintableClient) {
+    this.client = client;
+  }
+
+  /** Requests what the listeners need now. Returns whether there are any. */
+  restart(): boolean {
+    this.#round.abort();
+    this.#round = new AbortController();
+    const isHeard = this.replies.eventNames().length > 0;
+    if (isHeard) void this.#follow(this.#round.signal);
+    return isHeard;
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
+    await setImmediate(); // waits that begin or end at the same time share the round
+    const isOnDetail = this.replies.listenerCount('detail') > 0;
+    const [query, waitS] = isOnDetail ? ['detail' as const] : ['info' as const, REQUEST_S];
+    for await (const { reply, isNew } of observe(this.client, query, signal, waitS)) {
+      if (!isNew) continue;
+      this.replies.emit('info', reply);
+      this.replies.emit('detail', reply);
+    }
   }
 }

@@ -2,9 +2,9 @@
 
 import { writeSync } from 'node:fs';
 import { connect } from 'node:net';
-import { describeOptions, parseDuration, parseOptions, UsageError } from '../shared/line/options.ts';
-import { describeAuthor } from '../shared/words/describe.ts';
-import { excerpt, isRecord, MAX_VALUE_LENGTH, printableJson } from '../shared/words/text.ts';
+import { describeOptions, parseDuration, parseOptions, UsageError } from '../shared/cli.ts';
+import { describeAuthor } from '../shared/describe.ts';
+import { excerpt, isRecord, MAX_VALUE_LENGTH, printableJson } from '../shared/text.ts';
 
 const CODES = { YES: 0, NO: 1, EXPIRED: 4, WITHDRAWN: 5 } as const;
 const SOON_MS = 200; // a refusal comes sooner

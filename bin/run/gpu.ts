@@ -9,10 +9,10 @@
 // with NCCL, can be locked only together, and all must be locked before the first is checkpointed.
 
 import { spawnSync } from 'node:child_process';
-import { UsageError } from '../shared/line/options.ts';
-import { excerpt, MAX_VALUE_LENGTH } from '../shared/words/text.ts';
+import { UsageError } from '../shared/cli.ts';
+import { excerpt, MAX_VALUE_LENGTH } from '../shared/text.ts';
 import { readThreads, tryRead } from './processes.ts';
-import { ShellCommand } from './shell.ts';
+import { ShellCommand } from './program.ts';
 
 const TOOL = 'cuda-checkpoint';
 const LOCK_MS = 10_000; // for the GPU to complete the submitted work

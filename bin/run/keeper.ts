@@ -3,11 +3,8 @@
 
 import { spawn } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { appendTo } from '../shared/reach/logfile.ts';
-import { Cgroup } from './cgroup.ts';
-import { OWN_GROUP, Processes } from './processes.ts';
-import type { LogEntry, LogFile } from '../shared/reach/logfile.ts';
-import type { Keep, Listed } from './processes.ts';
+import { appendTo, type LogEntry, type LogFile } from '../shared/logfile.ts';
+import { Cgroup, type Keep, type Listed, OWN_GROUP, Processes } from './processes.ts';
 
 const MARK = 'CONTROL_KEEPER_MARK'; // a variable, because every user can read the arguments of a process
 const LOG = 'CONTROL_KEEPER_LOG'; // the path of the log, and its last line

@@ -1,12 +1,11 @@
 // Carries out commands on one run of the program: pauses and resumes it part by part, saves it, and passes commands on.
 
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ShellCommand } from './shell.ts';
-import { textOfJson } from '../shared/words/text.ts';
+import { textOfJson } from '../shared/text.ts';
+import { type Program, ShellCommand } from './program.ts';
 import type { CommandOutcome, CommandRequest, WebApiServer } from '../../control.ts';
 import type { Gpu } from './gpu.ts';
 import type { Settings } from './options.ts';
-import type { Program } from './program.ts';
 
 const URGENCY_MS = 50; // between two checks whether a command is urgent
 const LOOK_MS = 250; // between two looks at a stopped program

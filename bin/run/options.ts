@@ -1,16 +1,13 @@
 // The command line of control-run.
 
 import { constants } from 'node:os';
+import { basename } from 'node:path';
 import { parseArgs } from 'node:util';
 import pythonModule from '#python-module';
-import { parseServerOptions, SERVER_ENVIRONMENT_HELP, SERVER_OPTIONS } from '../shared/reach/access.ts';
-import {
-  describeOptions, parseDuration, parseInteger, parseOptions, parseText, UsageError,
-} from '../shared/line/options.ts';
-import { LOG_OPTIONS, LogFile } from '../shared/reach/logfile.ts';
-import { programName } from './name.ts';
+import { describeOptions, parseDuration, parseInteger, parseOptions, parseText, UsageError } from '../shared/cli.ts';
+import { parseServerOptions, SERVER_ENVIRONMENT_HELP, SERVER_OPTIONS, type ServerAccess } from '../shared/client.ts';
+import { LOG_OPTIONS, LogFile } from '../shared/logfile.ts';
 import { StateFile } from './state.ts';
-import type { ServerAccess } from '../shared/reach/access.ts';
 import type { Gpu } from './gpu.ts';
 
 const OPTIONS = {
@@ -121,7 +118,7 @@ export interface Settings {
   isQuiet: boolean;
 }
 
-export interface CommandLine {
+interface CommandLine {
   settings: Omit<Settings, 'isOnTerminal' | 'gpu'>;
   releasesGpu: boolean;
   access: ServerAccess;
@@ -192,4 +189,17 @@ function parseRestart(option: string, text: string): number {
   if (text === 'on-failure') return Infinity;
   if (count !== undefined) return parseInteger(`the N in ${option} on-failure:N`, count, 1, 1_000_000);
   throw new UsageError(`${option} must be on-failure or on-failure:N, got '${text}'`);
+}
+
+// ───── The name of the program ───────────────────────────────────────────────────────────────────────────────────
+
+const SCRIPT = /[^/]\.([cm]?[jt]sx?|py|rb|pl|php|R|jl|lua|sh|jar)$/;
+
+/**
+ * Returns the base name of the first word that looks like a script, also in shell code, or else of the command:
+ * `train.py` for `nice -n 5 python3 -u train.py`. Never empty.
+ */
+function programName(line: readonly string[]): string {
+  const words = line.join(' ').split(/[\s;&|()<>'"=]+/);
+  return basename(words.find((word) => SCRIPT.test(word)) ?? line[0] ?? '') || 'command';
 }

@@ -1,18 +1,16 @@
-// One run of the program under control: its start, processes, socket and end.
+// One run of the program under control: its start, processes, socket and end; and shell commands beside it.
 
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { accessSync, constants as modes, statSync } from 'node:fs';
 import { constants } from 'node:os';
-import { Channel } from './channel.ts';
+import { delimiter } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Channel, type ChannelListener } from './channel.ts';
 import { CHANNEL_FD, GATE_FD, stdioOf } from './descriptors.ts';
-import { checkExecutable, shellAtGate } from './gate.ts';
 import { STARTING } from './keeper.ts';
-import { handles, labelOf, Processes, startOf } from './processes.ts';
-import type { ChildProcess } from 'node:child_process';
+import { type Cgroup, endTree, handles, type Keep, labelOf, Processes, startOf } from './processes.ts';
 import type { Socket } from 'node:net';
-import type { Cgroup } from './cgroup.ts';
-import type { ChannelListener } from './channel.ts';
-import type { Keep } from './processes.ts';
 
 const OBSTACLES: Record<string, string> = {
   ENOENT: 'not found', EACCES: 'permission denied', ENOTDIR: 'not a directory',
@@ -173,8 +171,93 @@ export class Program {
 }
 
 /** Returns how a child ended, from the arguments of its `exit` event. An end by one of the `clean` is no failure. */
-export function endOf(code: number | null, signal: NodeJS.Signals | null, clean: readonly NodeJS.Signals[] = []): End {
+function endOf(code: number | null, signal: NodeJS.Signals | null, clean: readonly NodeJS.Signals[] = []): End {
   const exitCode = code ?? 128 + constants.signals[signal as NodeJS.Signals];
   const isClean = clean.some((name) => exitCode === 128 + constants.signals[name]);
   return { exitCode, signal, text: signal ?? `exit code ${exitCode}`, isFailure: exitCode !== 0 && !isClean };
+}
+
+// ───── The gate ──────────────────────────────────────────────────────────────────────────────────────────────────
+// A paused program starts at a gate: a shell waits at a socket, and is stopped there. The first resume opens the gate,
+// and the shell becomes the program, with the same process id, session and files. A SIGCONT from elsewhere, such as
+// `fg`, does not open the gate. If control-run is killed, the gate closes, and the shell exits.
+
+const DEFAULT_PATH = '/usr/bin:/bin';
+
+/**
+ * Returns the command line and the environment of the shell. A shell may drop variables whose names it does not accept,
+ * such as functions exported by bash. These pass it under other names; as arguments, every user could read them.
+ */
+function shellAtGate(
+  line: readonly string[],
+  variables: NodeJS.ProcessEnv,
+): [line: [string, ...string[]], env: NodeJS.ProcessEnv] {
+  if (Number.isNaN(GATE_FD)) throw new Error('it was paused, and the file descriptors from 3 to 9 are in use');
+  const env = { ...variables };
+  const aliases = Object.keys(env).filter((name) => !/^[A-Za-z_]\w*$/.test(name)).map((name, index) => {
+    const alias = `CONTROL_RUN_${index}`;
+    env[alias] = `${name}=${env[name]}`;
+    delete env[name];
+    return alias;
+  });
+  const names = aliases.map((alias) => `-u ${alias}`).join(' ');
+  const values = aliases.map((alias) => `"$${alias}"`).join(' ');
+  const restore = `env ${names} -- ${values} nice -n 0 `; // env alone would take `lr=0.1/train.sh` for a variable
+  const script = `read -r line <&${GATE_FD} && exec ${aliases.length > 0 ? restore : ''}"$@" ${GATE_FD}<&-`;
+  return [['/bin/sh', '-c', script, 'sh', ...line], env];
+}
+
+/** @throws {NodeJS.ErrnoException} As `spawn()` does, if a file cannot be executed. */
+function checkExecutable(file: string): void {
+  if (process.platform === 'win32') throw new Error('it was paused, and Windows cannot stop processes');
+  const folders = (process.env['PATH'] ?? DEFAULT_PATH).split(delimiter);
+  const paths = file.includes('/') ? [file] : folders.map((folder) => `${folder || '.'}/${file}`);
+  const codes = paths.map(obstacleAt);
+  if (codes.includes(null)) return;
+  const code = codes.includes('EACCES') ? 'EACCES' : codes.at(-1);
+  throw Object.assign(new Error(`${code}`), { code, path: file });
+}
+
+/** Returns the error code if a path cannot be executed; otherwise null. */
+function obstacleAt(path: string): string | null {
+  try {
+    accessSync(path, modes.X_OK);
+    return statSync(path).isFile() ? null : 'EACCES';
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code as string;
+  }
+}
+
+// ───── Shell commands ────────────────────────────────────────────────────────────────────────────────────────────
+// A command that runs beside the program has its own session, so that Ctrl-C does not reach it.
+
+const MAX_OUTPUT_LENGTH = 65_536;
+const MAX_OUTPUT_MS = 100; // after its exit
+
+export class ShellCommand {
+  readonly ended: Promise<{ end: End; output: string; lastLine: string }>;
+  readonly #child: ChildProcess;
+
+  constructor(command: string, variables: Record<string, string>) {
+    const env = { ...process.env, ...variables };
+    const child = spawn(command, { shell: true, detached: true, stdio: ['ignore', 'pipe', 'inherit'], env });
+    this.#child = child;
+    let output = '';
+    const closed = new Promise((resolve) => child.on('close', resolve));
+    child.stdout.setEncoding('utf8').on('data', (text: string) => (output = (output + text).slice(-MAX_OUTPUT_LENGTH)));
+    this.ended = once(child, 'exit').then(async ([code, signal]) => {
+      (child.stdout as Socket).unref(); // background processes may keep the output open
+      await Promise.race([closed, sleep(MAX_OUTPUT_MS)]);
+      return { end: endOf(code, signal), output, lastLine: output.trimEnd().split('\n').slice(-1).join() };
+    });
+  }
+
+  kill(): void {
+    this.#child.stdout?.destroy(); // a process that has left the group may keep it open
+    const pid = this.#child.pid as number;
+    if (process.platform === 'win32') return void endTree(pid);
+    try {
+      process.kill(-pid, 'SIGKILL');
+    } catch {} // the whole group has ended
+  }
 }

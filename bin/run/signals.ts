@@ -1,7 +1,9 @@
 // Signals to control-run: ends the program or passes them on, and follows the terminal's job control (Ctrl-Z, fg).
 
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
+import { isatty } from 'node:tty';
 import type { Program } from './program.ts';
 
 const MAX_SUSPEND_MS = 2000; // for a program to restore the terminal
@@ -10,7 +12,7 @@ const POLL_MS = 10;
 // Not SIGPROF, which Node's profiler uses, and none that reports a fault of control-run itself, such as SIGSEGV.
 const OFFERED = ['SIGABRT', 'SIGALRM', 'SIGVTALRM', 'SIGIO', 'SIGXCPU', 'SIGSTKFLT'] as const;
 
-export interface SignalListener {
+interface SignalListener {
   /** Returns the latest run of the program. */
   program(): Program;
   /** Returns a time that identifies the current pause; undefined unless the program is paused. */
@@ -92,4 +94,14 @@ class Signals {
     else void processes.stop().catch(() => {});
     this.#pending = null;
   }
+}
+
+/**
+ * Whether stderr is a terminal on which a line does no harm. Editors and other full-screen programs read single keys,
+ * so the terminal is then not in canonical mode.
+ */
+export function mayShow(): boolean {
+  if (!isatty(2)) return false;
+  const { stdout } = spawnSync('stty', ['-a'], { stdio: [2, 'pipe', 'ignore'], encoding: 'utf8', timeout: 1000 });
+  return /(?<!-)\bicanon\b/.test(stdout ?? ''); // null if there is no stty
 }

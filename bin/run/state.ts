@@ -6,11 +6,10 @@
 // Without `holds`, as before version 0.16, `by`, `reason` and `since` beside the status are those of the only hold.
 
 import { lstatSync, realpathSync } from 'node:fs';
-import { SystemStatus } from '../../control.ts';
-import { readJson, removeLeftovers, writeAtomically } from '../shared/line/files.ts';
-import { UsageError } from '../shared/line/options.ts';
-import { excerpt, isRecord, tidy } from '../shared/words/text.ts';
-import type { StatusCause } from '../../control.ts';
+import { type StatusCause, SystemStatus } from '../../control.ts';
+import { UsageError } from '../shared/cli.ts';
+import { readJson, removeLeftovers, writeAtomically } from '../shared/files.ts';
+import { excerpt, isRecord, tidy } from '../shared/text.ts';
 
 const MAX_BYTES = 65_536; // control-run writes less than 9,000
 const MODE = 0o600; // a reason may be confidential

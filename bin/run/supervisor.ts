@@ -6,22 +6,19 @@
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
-import { SystemStatus, WebApiServer } from '../../control.ts';
-import { baseUrlOf } from '../shared/reach/access.ts';
-import { describeAuthor, describeStatus } from '../shared/words/describe.ts';
-import { excerpt, excerptOf, MAX_VALUE_LENGTH, printableJson, textOfJson } from '../shared/words/text.ts';
-import { Cgroup } from './cgroup.ts';
+import {
+  type CommandDeclaration, type CommandOutcome, type StatusCause, SystemStatus, WebApiServer, type WebApiServerOptions,
+} from '../../control.ts';
+import { baseUrlOf } from '../shared/client.ts';
+import { describeAuthor, describeStatus } from '../shared/describe.ts';
+import { excerpt, excerptOf, MAX_VALUE_LENGTH, printableJson, textOfJson } from '../shared/text.ts';
+import { ask, Questions } from './channel.ts';
 import { startKeeper } from './keeper.ts';
 import { Operator } from './operator.ts';
-import { labelOf } from './processes.ts';
-import { Program } from './program.ts';
-import { ask, Questions } from './questions.ts';
-import { mayShow } from './screen.ts';
-import { handleSignals } from './signals.ts';
-import type { CommandDeclaration, CommandOutcome, StatusCause, WebApiServerOptions } from '../../control.ts';
+import { Cgroup, labelOf, type Process } from './processes.ts';
+import { type End, Program, type ProgramOptions } from './program.ts';
+import { handleSignals, mayShow } from './signals.ts';
 import type { Settings } from './options.ts';
-import type { Process } from './processes.ts';
-import type { End, ProgramOptions } from './program.ts';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN } = SystemStatus;
 const MIN_RESTART_MS = 1000; // doubles with each restart

@@ -47,11 +47,11 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: '`control-client answer --yes` without an id',
-    edits: [['bin/client/asks.ts', "only !== undefined && id === '' && isSure &&", 'false &&']],
+    edits: [['bin/client/verbs.ts', "only !== undefined && id === '' && isSure &&", 'false &&']],
   },
   {
     bug: 'With `--via`, `pause`, `shutdown`',
-    edits: [['bin/shared/line/options.ts', '{}, 2 ** 30);', '{}, 2 ** 30).unref();']],
+    edits: [['bin/shared/cli.ts', '{}, 2 ** 30);', '{}, 2 ** 30).unref();']],
   },
   {
     bug: 'A paused program that somebody else continued',
@@ -82,11 +82,11 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'A `pause --for` that was interrupted',
-    edits: [['bin/client/lease.ts', "paused.length === 0 ? '' : rest", 'rest']],
+    edits: [['bin/client/verbs.ts', "paused.length === 0 ? '' : rest", 'rest']],
   },
   {
     bug: 'With several `--via`, the error',
-    edits: [['bin/shared/reach/access.ts', 'if (isWithheld)', 'if (false)']],
+    edits: [['bin/shared/client.ts', 'if (isWithheld)', 'if (false)']],
   },
   {
     bug: 'The board showed a save that was refused',
@@ -94,7 +94,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: '`watch` and `info` showed the end',
-    edits: [['bin/shared/words/describe.ts', "if (ended && ended === textOf(entry, 'reason'))", 'if (false)']],
+    edits: [['bin/shared/describe.ts', "if (ended && ended === textOf(entry, 'reason'))", 'if (false)']],
   },
   {
     bug: 'Two servers could serve at one Unix socket',
@@ -132,7 +132,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: '`shutdown --wait` said `not shut down`',
-    edits: [['bin/shared/reach/follow.ts', "status === OFFLINE || moment === 'ending'", 'false']],
+    edits: [['bin/shared/system.ts', "status === OFFLINE || moment === 'ending'", 'false']],
   },
   {
     bug: 'A status that a command had led to',
@@ -165,7 +165,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'A mistyped name',
-    edits: [['bin/shared/reach/names.ts', 'if (!isName ||', 'if (!isName || absence === undefined ||']],
+    edits: [['bin/shared/names.ts', 'if (!isName ||', 'if (!isName || absence === undefined ||']],
   },
   {
     bug: 'While a command waited, a program that never yields',
@@ -229,7 +229,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: '`list` and `--all` removed the socket',
-    edits: [['bin/shared/reach/folder.ts', ' && Date.now() - mtimeMs > YOUNG_MS', '']],
+    edits: [['bin/shared/folder.ts', ' && Date.now() - mtimeMs > YOUNG_MS', '']],
   },
   {
     bug: 'An error of a Python program',
@@ -250,7 +250,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'Without free file descriptors',
-    edits: [['bin/shared/reach/replies.ts', "['EMFILE', 'ENFILE', 'EACCES']", "['EACCES']"]],
+    edits: [['bin/shared/client.ts', "['EMFILE', 'ENFILE', 'EACCES']", "['EACCES']"]],
   },
   {
     bug: 'After `kill -9` of control-run',
@@ -292,11 +292,11 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'Processes that a tool started',
-    edits: [['bin/shared/reach/access.ts', "delete process.env['CONTROL_TOKEN'];", '']],
+    edits: [['bin/shared/client.ts', "delete process.env['CONTROL_TOKEN'];", '']],
   },
   {
     bug: 'A server could clear the terminal',
-    edits: [['bin/shared/words/text.ts', "return text.replaceAll(CONTROLS, ' ');", 'return text;']],
+    edits: [['bin/shared/text.ts', "return text.replaceAll(CONTROLS, ' ');", 'return text;']],
   },
   {
     bug: 'A checkpoint from the future',

@@ -5,7 +5,7 @@ import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { REASON_HELP } from '../../shared/words/commands.ts';
+import { REASON_HELP } from '../../shared/commands.ts';
 import {
   defer, launchSystem, LIMIT, makeFolder, runProgram, startProgram, startServer, startSystem, TOKEN,
 } from '../helpers.ts';

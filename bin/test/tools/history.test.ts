@@ -3,20 +3,16 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import {
-  appendFileSync, mkdirSync, readFileSync, renameSync, symlinkSync, truncateSync, writeFileSync,
-} from 'node:fs';
+import { appendFileSync, mkdirSync, readFileSync, renameSync, symlinkSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { hostname, networkInterfaces } from 'node:os';
 import { join } from 'node:path';
-import { describe, it } from 'node:test';
-import { createClient } from '../../shared/reach/access.ts';
-import { readHistory } from '../../shared/reach/history.ts';
+import { describe, it, type TestContext } from 'node:test';
+import { createClient, type PrintableClient } from '../../shared/client.ts';
+import { readHistory } from '../../shared/log.ts';
 import { assertHarmless, LIMIT, makeFolder, makePipe } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 import { entry, HOSTILE_LINES, infoOf, linesOf, outcome, writeLog } from './logs.ts';
-import type { PrintableClient } from '../../shared/reach/replies.ts';
-import type { TestContext } from 'node:test';
 
 const SUITE = { ...LIMIT, skip: lacks('Unix') };
 const TEXTS = ['started', 'paused by ana: lunch', 'resume by ana done in 0.25 s'];

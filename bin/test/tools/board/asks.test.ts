@@ -2,18 +2,17 @@
 
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
-import { BY } from '../../../shared/reach/access.ts';
-import { HOSTILE, assertHarmless, startServer } from '../../helpers.ts';
+import { BY } from '../../../shared/client.ts';
+import { assertHarmless, HOSTILE, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startWeb } from '../client/systems.ts';
-import { startBrowser } from './browser.ts';
+import { type Browser, type Element, startBrowser } from './browser.ts';
 import { checkMetrics, createSystem, forSuite, INFO, LIMIT, newsOf, startBoard, untilSystem } from './helpers.ts';
 import {
-  declare, eventually, FIND_FLAWS, focused, glances, minutesAgo, openPage, openStates, orderOf, sees, seesAll,
+  declare, eventually, type FakeBoard, FIND_FLAWS, focused, glances, minutesAgo, openPage, openStates, orderOf, sees,
+  seesAll, type State,
 } from './page.ts';
-import type { Ask } from '../../../board/asks.ts';
-import type { Browser, Element } from './browser.ts';
-import type { FakeBoard, State } from './page.ts';
+import type { Ask } from '../../../board/state.ts';
 
 const MESSAGE = 'Delete 3 branches?';
 const PARAMETERS = { file: { type: 'string', enum: ['a', 'b'] }, note: { type: 'string', default: '' } } as const;

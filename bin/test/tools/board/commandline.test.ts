@@ -4,18 +4,15 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { chmodSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer as createWebServer } from 'node:http';
-import { connect, createServer, isIPv4 } from 'node:net';
+import { type AddressInfo, connect, createServer, isIPv4 } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { parseCommandLine, setUp } from '../../../board/options.ts';
-import { UsageError } from '../../../shared/line/options.ts';
-import { makeFolder, makeSocketPath, runProgram, startServer, startSystem, TOKEN } from '../../helpers.ts';
+import { parseCommandLine, setUp, type Setup } from '../../../board/options.ts';
+import { UsageError } from '../../../shared/cli.ts';
+import { type Ended, makeFolder, makeSocketPath, runProgram, startServer, startSystem, TOKEN } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startWeb } from '../client/systems.ts';
 import { exchange, LIMIT, NOWHERE, ownAddresses, startBoard, untilSystem, untilSystems } from './helpers.ts';
-import type { Setup } from '../../../board/options.ts';
-import type { Ended } from '../../helpers.ts';
-import type { AddressInfo } from 'node:net';
 
 const KEY = 'a-key-of-22-characters';
 

@@ -4,19 +4,16 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { connect } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { after } from 'node:test';
-import { LIVE, steadyNow } from '../../../board/series.ts';
+import { after, type TestContext } from 'node:test';
+import { LIVE, type Period, steadyNow } from '../../../board/series.ts';
 import { BoardSystem } from '../../../board/system.ts';
-import { startProgram, until } from '../../helpers.ts';
+import { THIS_MACHINE } from '../../../shared/client.ts';
+import { type Running, startProgram, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { THIS_MACHINE } from '../../../shared/reach/replies.ts';
 import type { RequestOptions } from '../../../../control.ts';
-import type { Period } from '../../../board/series.ts';
-import type { News } from '../../../board/systems.ts';
 import type { Update } from '../../../board/state.ts';
-import type { Target } from '../../../shared/reach/targets.ts';
-import type { Running } from '../../helpers.ts';
-import type { TestContext } from 'node:test';
+import type { News } from '../../../board/systems.ts';
+import type { Target } from '../../../shared/folder.ts';
 
 /** For each suite: a test that hangs fails. */
 export const LIMIT = { timeout: 300_000 };

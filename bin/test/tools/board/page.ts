@@ -6,14 +6,12 @@ import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { until } from '../../helpers.ts';
-import { startBoard } from './helpers.ts';
+import { startBoard, type StartedBoard } from './helpers.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
-import type { OwnCommand } from '../../../board/declarations.ts';
 import type { Sample } from '../../../board/series.ts';
-import type { Update } from '../../../board/state.ts';
+import type { OwnCommand, Update } from '../../../board/state.ts';
 import type { Browser, Element } from './browser.ts';
-import type { StartedBoard } from './helpers.ts';
 
 const POLL_MS = 250; // reading the page costs more than the page itself
 const WAIT_MS = 4000; // the page gives up later

@@ -5,16 +5,13 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import { SystemStatus } from '../../../../control.ts';
-import { BY } from '../../../shared/reach/access.ts';
+import { BY } from '../../../shared/client.ts';
 import {
   assertHarmless, defer, freePort, HOSTILE, launchSystem, startOldServer, startServer, until,
 } from '../../helpers.ts';
 import { startSilent, startWeb } from '../client/systems.ts';
-import {
-  checkMetrics, createSystem, INFO, LIMIT, newsOf, NOWHERE, startBoard, untilSystem,
-} from './helpers.ts';
-import type { OwnCommand } from '../../../board/declarations.ts';
-import type { State, Update } from '../../../board/state.ts';
+import { checkMetrics, createSystem, INFO, LIMIT, newsOf, NOWHERE, startBoard, untilSystem } from './helpers.ts';
+import type { OwnCommand, State, Update } from '../../../board/state.ts';
 
 describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, () => {
   it('reads the detail about once a second while a page is open, and rarely otherwise', async (t) => {

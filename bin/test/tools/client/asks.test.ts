@@ -2,18 +2,19 @@
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { UsageError } from '../../../shared/line/options.ts';
+import { UsageError } from '../../../shared/cli.ts';
 import {
-  asksIn, completeAnswer, describeAnswer, describeQuestion, describeTimes, describeValues, questionsIn, readAnswer,
-} from '../../../shared/words/asks.ts';
-import { describeCommand, describeInfo, describeStatusAndSave } from '../../../shared/words/describe.ts';
-import { assertHarmless, HARMLESS, HOSTILE, startOldServer, startServer, until } from '../../helpers.ts';
+  asksIn, completeAnswer, describeAnswer, describeQuestion, describeTimes, describeValues, type Question, questionsIn,
+  readAnswer,
+} from '../../../shared/declared.ts';
+import { describeCommand, describeInfo, describeStatusAndSave } from '../../../shared/describe.ts';
+import {
+  assertHarmless, HARMLESS, HOSTILE, type StartedServer, startOldServer, startServer, until,
+} from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { at, call, linesOf, run, watch } from './helpers.ts';
 import { ACTIVE, openSession, startSilent, startWeb } from './systems.ts';
-import type { Question } from '../../../shared/words/asks.ts';
-import type { StartedServer } from '../../helpers.ts';
 
 const SUITE = { ...LIMIT, skip: lacks('Unix') };
 const FILE = { file: { type: 'string', enum: ['a.pt', 'b.pt'] }, note: { type: 'string', default: '' } } as const;

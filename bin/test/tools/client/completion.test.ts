@@ -4,18 +4,16 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { COMPLETE } from '../../../client/completion.ts';
-import { SHELLS, STATUS_WORDS } from '../../../shared/words/commands.ts';
+import { type Shell, SHELLS, STATUS_WORDS } from '../../../shared/commands.ts';
 import { makeFolder, start, startServer, until } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { BASH_COMPLETION, lacks } from '../../needs.ts';
 import { at, call, run as runAlone } from './helpers.ts';
 import { COMPUTING, openSession, startOwnProcess, startSilent, startWeb } from './systems.ts';
 import type { CommandDeclaration } from '../../../../control.ts';
-import type { Shell } from '../../../shared/words/commands.ts';
-import type { TestContext } from 'node:test';
 
 /** An unfinished line after `control-`, and what `__complete` prints: the directive, and the words. */
 const CANDIDATES: readonly [line: string, printed: string][] = [

@@ -1,18 +1,13 @@
 // control-client wait for a condition, resume --mine and pause --for.
 
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import { parseDuration } from '../../../shared/line/options.ts';
-import {
-  freePort, getInfo, launchSystem, start, startProgram, startServer, until,
-} from '../../helpers.ts';
+import { parseDuration } from '../../../shared/cli.ts';
+import { type Ended, freePort, getInfo, launchSystem, start, startProgram, startServer, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { AT_ONCE, at, call, linesOf } from './helpers.ts';
-import { ACTIVE, hideFailures, startWeb } from './systems.ts';
-import type { Ended } from '../../helpers.ts';
-import type { Web } from './systems.ts';
-import type { TestContext } from 'node:test';
+import { at, AT_ONCE, call, linesOf } from './helpers.ts';
+import { ACTIVE, hideFailures, startWeb, type Web } from './systems.ts';
 
 hideFailures();
 

@@ -3,11 +3,10 @@
 import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { main } from '../../../client/main.ts';
-import { EXIT, run as runMain } from '../../../shared/line/options.ts';
-import { makeFolder, runProgram, start, startProgram } from '../../helpers.ts';
+import { EXIT, run as runMain } from '../../../shared/cli.ts';
+import { type Ended, makeFolder, type Running, runProgram, start, startProgram } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { capture } from './capture.ts';
-import type { Ended, Running } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
 
 /** For suites whose tests mostly wait. */

@@ -5,19 +5,16 @@ import { appendFileSync, mkdirSync, renameSync, rmdirSync, truncateSync, writeFi
 import { syncBuiltinESMExports } from 'node:module';
 import os, { hostname } from 'node:os';
 import { join, relative } from 'node:path';
-import { describe, it } from 'node:test';
-import { parsePast, UsageError } from '../../../shared/line/options.ts';
-import { latestLines, LogReader } from '../../../shared/reach/logs.ts';
-import { describeInfo } from '../../../shared/words/describe.ts';
-import { describeLog, parseEntry } from '../../../shared/words/log.ts';
+import { describe, it, type TestContext } from 'node:test';
+import { parsePast, UsageError } from '../../../shared/cli.ts';
+import { describeInfo } from '../../../shared/describe.ts';
+import { describeLog, latestLines, LogReader, parseEntry } from '../../../shared/log.ts';
 import { assertHarmless, HARMLESS, HOSTILE, makeFolder, makePipe, startProgram } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { call, linesOf } from './helpers.ts';
-import { ACTIVE, openSession, startWeb } from './systems.ts';
-import type { Session } from './systems.ts';
-import type { TestContext } from 'node:test';
-import type { Body } from '../../../shared/words/text.ts';
+import { ACTIVE, openSession, type Session, startWeb } from './systems.ts';
+import type { Body } from '../../../shared/text.ts';
 
 process.env['TZ'] = 'Asia/Kolkata'; // half an hour off, so that no local time is taken for UTC
 const DEAD = 2 ** 22 + 1; // above the largest process id of Linux

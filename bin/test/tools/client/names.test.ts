@@ -7,13 +7,13 @@ import fs, {
 } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import { basename, join } from 'node:path';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { parseCommandLine as parseBoard, setUp } from '../../../board/options.ts';
 import { Directory } from '../../../mcp/systems.ts';
-import { choosePlace, LocalFolder } from '../../../shared/reach/folder.ts';
-import { parseTargets, selectClient } from '../../../shared/reach/names.ts';
-import { UsageError } from '../../../shared/line/options.ts';
-import { isAbsent } from '../../../shared/reach/replies.ts';
+import { UsageError } from '../../../shared/cli.ts';
+import { isAbsent } from '../../../shared/client.ts';
+import { choosePlace, LocalFolder, type Target } from '../../../shared/folder.ts';
+import { parseTargets, selectClient } from '../../../shared/names.ts';
 import {
   collectWarnings, makeFolder, platformIs, preload, start, startProgram, startServer, TOKEN, until,
 } from '../../helpers.ts';
@@ -21,8 +21,6 @@ import { leaveSocket, LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, makeFile, run } from './helpers.ts';
 import { openSession, startSilent } from './systems.ts';
-import type { TestContext } from 'node:test';
-import type { Target } from '../../../shared/reach/targets.ts';
 
 const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
 const ADDRESS = 'an address has a port, such as gpu1:8391 or :9000';

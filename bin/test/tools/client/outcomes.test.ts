@@ -3,14 +3,14 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { describeInfo, describeStatus, describeStatusAndSave } from '../../../shared/words/describe.ts';
+import { describeInfo, describeStatus, describeStatusAndSave } from '../../../shared/describe.ts';
 import {
-  assertHarmless, freePort, HARMLESS, HOSTILE, launchSystem, makeFolder, start, startOldServer, startServer, until,
+  assertHarmless, type Ended, freePort, HARMLESS, HOSTILE, launchSystem, makeFolder, start, startOldServer, startServer,
+  until,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { AT_ONCE, at, call, linesOf, onTerminal, run, watch } from './helpers.ts';
+import { at, AT_ONCE, call, linesOf, onTerminal, run, watch } from './helpers.ts';
 import { ACTIVE, startSilent, startWeb } from './systems.ts';
-import type { Ended } from '../../helpers.ts';
 
 const SUITE = { ...AT_ONCE, skip: lacks('script') };
 

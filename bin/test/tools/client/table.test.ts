@@ -4,22 +4,17 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { appendFileSync } from 'node:fs';
-import { describe, it } from 'node:test';
 import { join } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
 import { Row } from '../../../client/fleet.ts';
-import { PrintableClient } from '../../../shared/reach/replies.ts';
-import { describeDetail, describeInfo } from '../../../shared/words/describe.ts';
-import { assertHarmless, HOSTILE, launchSystem, LIMIT, makeFolder, start, until } from '../../helpers.ts';
+import { PrintableClient, type PrintableReply } from '../../../shared/client.ts';
+import { describeDetail, describeInfo } from '../../../shared/describe.ts';
+import { assertHarmless, type Ended, HOSTILE, launchSystem, LIMIT, makeFolder, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { CTRL_C, CTRL_Z, pseudoTerminal, UP } from '../console/helpers.ts';
+import { CTRL_C, CTRL_Z, pseudoTerminal, type Terminal, UP } from '../console/helpers.ts';
 import { HOSTILE_LINES, infoOf, linesOf as logOf, outcome, writeLog } from '../logs.ts';
 import { AT_ONCE, call, linesOf, onTerminal, run } from './helpers.ts';
-import { openSession, startSilent, startWeb } from './systems.ts';
-import type { Terminal } from '../console/helpers.ts';
-import type { Session, Web } from './systems.ts';
-import type { Ended } from '../../helpers.ts';
-import type { PrintableReply } from '../../../shared/reach/replies.ts';
-import type { TestContext } from 'node:test';
+import { openSession, type Session, startSilent, startWeb, type Web } from './systems.ts';
 
 const SUITE = { ...AT_ONCE, skip: lacks('script') };
 const DOWN = '\x1b[B';

@@ -4,17 +4,15 @@
 import assert from 'node:assert/strict';
 import { chownSync } from 'node:fs';
 import { Duplex } from 'node:stream';
-import { it } from 'node:test';
-import { observe } from '../../../shared/reach/observe.ts';
-import { PrintableClient } from '../../../shared/reach/replies.ts';
-import { freePort, makeSocketPath, NO_TOKEN, startServer, TOKEN } from '../../helpers.ts';
+import { it, type TestContext } from 'node:test';
+import { PrintableClient } from '../../../shared/client.ts';
+import { observe } from '../../../shared/system.ts';
+import { type Ended, freePort, makeSocketPath, NO_TOKEN, startServer, TOKEN } from '../../helpers.ts';
 import { startUnreachable } from '../../host.ts';
 import { leaveSocket, LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { call } from './helpers.ts';
 import { startFull, startOwnProcess, startSilent, startWeb } from './systems.ts';
-import type { TestContext } from 'node:test';
-import type { Ended } from '../../helpers.ts';
 
 const COMMANDS = [
   'status --timeout 3', 'info --timeout 3', 'pause', 'pause --wait --timeout 3', 'shutdown --wait --timeout 3',

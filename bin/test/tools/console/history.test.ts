@@ -5,7 +5,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { History } from '../../../console/history.ts';
+import { History } from '../../../console/lines.ts';
 import { LIMIT, makeFolder, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { capture } from '../client/capture.ts';

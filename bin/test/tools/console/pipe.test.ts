@@ -5,15 +5,14 @@ import { Readable } from 'node:stream';
 import { describe, it } from 'node:test';
 import { PipedLines } from '../../../console/lines.ts';
 import { Session } from '../../../console/session.ts';
-import { createClient } from '../../../shared/reach/access.ts';
-import { REASON_HELP } from '../../../shared/words/commands.ts';
+import { createClient } from '../../../shared/client.ts';
+import { REASON_HELP } from '../../../shared/commands.ts';
 import {
-  assertHarmless, HARMLESS, HOSTILE, launchSystem, LIMIT, NO_TOKEN, startOldServer, startServer, TOKEN,
+  assertHarmless, type Ended, HARMLESS, HOSTILE, launchSystem, LIMIT, NO_TOKEN, startOldServer, startServer, TOKEN,
 } from '../../helpers.ts';
 import { capture } from '../client/capture.ts';
 import { hideFailures, startWeb } from '../client/systems.ts';
 import { ACTIVE } from './helpers.ts';
-import type { Ended } from '../../helpers.ts';
 
 hideFailures();
 

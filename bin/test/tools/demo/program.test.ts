@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
 import { loadCheckpoint, saveCheckpoint } from '../../../demo/checkpoints.ts';
 import { Learner } from '../../../demo/learner.ts';
-import { UsageError } from '../../../shared/line/options.ts';
+import { UsageError } from '../../../shared/cli.ts';
 import { clientAt, getInfo, LIMIT, makeFolder, runProgram, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {

@@ -3,19 +3,17 @@
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { createContext, runInContext } from 'node:vm';
-import { parseBindings } from '../../../kbctl/keys.ts';
-import { BackendError, chooseBackends } from '../../../kbctl/listener.ts';
+import { BackendError, chooseBackends, type Listener, parseBindings } from '../../../kbctl/keys.ts';
 import { listenMacos, macosCommand, SCRIPT } from '../../../kbctl/macos.ts';
 import { listenWindows, SOURCE, windowsCommand } from '../../../kbctl/windows.ts';
-import { UsageError } from '../../../shared/line/options.ts';
+import { UsageError } from '../../../shared/cli.ts';
 import { LIMIT, makeFolder, runProgram, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { collectReports, isRunning, makeStandIn, PAUSE, READY, RESUME, withEnvironment } from './helpers.ts';
-import type { Listener } from '../../../kbctl/listener.ts';
-import type { TestContext } from 'node:test';
-import type { Reports } from './helpers.ts';
+import {
+  collectReports, isRunning, makeStandIn, PAUSE, READY, type Reports, RESUME, withEnvironment,
+} from './helpers.ts';
 
 describe('the choice of the backend', LIMIT, () => {
   it('depends on the platform and the session', () => {

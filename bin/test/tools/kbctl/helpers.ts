@@ -4,15 +4,10 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync, writeSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
-import { parseBindings } from '../../../kbctl/keys.ts';
-import { makePipe, startProgram, until } from '../../helpers.ts';
-import { startWeb } from '../client/systems.ts';
-import { pseudoTerminal } from '../console/helpers.ts';
-import type { Action } from '../../../kbctl/keys.ts';
-import type { ListenerEvents } from '../../../kbctl/listener.ts';
-import type { Running } from '../../helpers.ts';
-import type { Web } from '../client/systems.ts';
-import type { Terminal } from '../console/helpers.ts';
+import { type Action, type ListenerEvents, parseBindings } from '../../../kbctl/keys.ts';
+import { makePipe, type Running, startProgram, until } from '../../helpers.ts';
+import { startWeb, type Web } from '../client/systems.ts';
+import { pseudoTerminal, type Terminal } from '../console/helpers.ts';
 import type { TestContext } from 'node:test';
 
 /** The names of the default combinations. */

@@ -3,17 +3,14 @@
 import assert from 'node:assert/strict';
 import { writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, it } from 'node:test';
-import { UsageError } from '../../../shared/line/options.ts';
+import { describe, it, type TestContext } from 'node:test';
 import { findKeyboards, listenEvdev } from '../../../kbctl/evdev.ts';
-import { parseBindings, parseCombination } from '../../../kbctl/keys.ts';
-import { BackendError } from '../../../kbctl/listener.ts';
+import { BackendError, type Key, parseBindings, parseCombination } from '../../../kbctl/keys.ts';
 import { sequencesOf } from '../../../kbctl/terminal.ts';
+import { UsageError } from '../../../shared/cli.ts';
 import { LIMIT, makeFolder, makePipe, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { collectReports } from './helpers.ts';
-import type { Key } from '../../../kbctl/keys.ts';
-import type { TestContext } from 'node:test';
 
 const PLATFORMS = ['linux', 'darwin', 'win32'] as const;
 

@@ -10,15 +10,11 @@ import { join } from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { parseBindings } from '../../../kbctl/keys.ts';
-import { BackendError } from '../../../kbctl/listener.ts';
+import { type Action, BackendError, type Listener, parseBindings } from '../../../kbctl/keys.ts';
 import { Connection, listenX11, parseDisplay, readRoots, words } from '../../../kbctl/x11.ts';
 import { LIMIT, makeFolder, startForeign, startProgram, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { collectReports, startSlowSystem, withEnvironment } from './helpers.ts';
-import type { Action } from '../../../kbctl/keys.ts';
-import type { Listener } from '../../../kbctl/listener.ts';
-import type { Reports } from './helpers.ts';
+import { collectReports, type Reports, startSlowSystem, withEnvironment } from './helpers.ts';
 
 const MAGIC = 'MIT-MAGIC-COOKIE-1';
 const [ANY_HOST, THIS_HOST] = [0xffff, 256]; // FamilyWild, FamilyLocal

@@ -3,9 +3,8 @@
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isRecord } from '../../../shared/words/text.ts';
-import { makeFolder, startProgram } from '../../helpers.ts';
-import type { Ended, Running } from '../../helpers.ts';
+import { isRecord } from '../../../shared/text.ts';
+import { type Ended, makeFolder, type Running, startProgram } from '../../helpers.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { TestContext } from 'node:test';
 

@@ -8,12 +8,11 @@ import {
 } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
-import { describe, it } from 'node:test';
-import { appendTo, networkOf } from '../../../shared/reach/logfile.ts';
+import { describe, it, type TestContext } from 'node:test';
+import { appendTo, networkOf } from '../../../shared/logfile.ts';
 import { getInfo, makeFolder, perform, preload, runProgram, start, startForeign, TOKEN } from '../../helpers.ts';
 import { lacks, NOBODY } from '../../needs.ts';
-import { exitCodeOf, isTidy, IN_PROC, run, shell, startRun, WAIT } from './helpers.ts';
-import type { TestContext } from 'node:test';
+import { exitCodeOf, IN_PROC, isTidy, run, shell, startRun, WAIT } from './helpers.ts';
 
 type Entry = Record<string, unknown> & { event: string; pid: number };
 

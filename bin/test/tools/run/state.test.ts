@@ -6,18 +6,17 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StateFile } from '../../../run/state.ts';
-import { UsageError } from '../../../shared/line/options.ts';
+import { UsageError } from '../../../shared/cli.ts';
 import { getInfo, makeFolder, perform, runProgram, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import {
-  exitCodeOf, isTidy, killAll, listTree, processesOf, readLines, shell, showsDetail, showsRun, startRun, stateOf, WAIT,
+  exitCodeOf, isTidy, killAll, listTree, processesOf, readLines, shell, showsDetail, showsRun, type StartedRun,
+  startRun, stateOf, WAIT,
 } from './helpers.ts';
 import type { StatusCause } from '../../../../control.ts';
-import type { StartedRun } from './helpers.ts';
-import type { TestContext } from 'node:test';
 
 const SINCE = '2026-01-23T06:00:00.000Z';
 const HOLD: StatusCause = { by: 'ana@laptop', reason: 'GPU needed until noon', since: SINCE };

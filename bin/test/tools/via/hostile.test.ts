@@ -7,7 +7,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { foldersOf } from '../../../shared/reach/machines.ts';
+import { foldersOf } from '../../../shared/via.ts';
 import { assertHarmless, HOSTILE, preload } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';

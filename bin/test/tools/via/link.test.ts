@@ -5,7 +5,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { foldersOf } from '../../../shared/reach/machines.ts';
+import { foldersOf } from '../../../shared/via.ts';
 import { defer, makeFolder, preload, startProgram, until } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';

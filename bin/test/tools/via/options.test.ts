@@ -4,15 +4,13 @@ import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { UsageError } from '../../../shared/line/options.ts';
-import { makeFolder, runProgram, startServer, TOKEN, until } from '../../helpers.ts';
+import { UsageError } from '../../../shared/cli.ts';
+import { type Ended, makeFolder, runProgram, startServer, TOKEN, until } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { call, linesOf, makeFile } from '../client/helpers.ts';
-import { openSession, startWeb } from '../client/systems.ts';
+import { openSession, type Session, startWeb } from '../client/systems.ts';
 import { quote, reach, via, viaShell } from './helpers.ts';
-import type { Ended } from '../../helpers.ts';
-import type { Session } from '../client/systems.ts';
 
 const NO_COMMAND = "cannot start '/nowhere/x': there is no such command; only a single word is a host";
 

@@ -1,9 +1,7 @@
 // The commands of control-client and control-console: the only list, also for their help and completion.
 
-import { SystemStatus } from '../../../control.ts';
-import { helpLine, listOf } from '../line/options.ts';
-import { suggest } from '../line/suggest.ts';
-import type { ControlCommand } from '../../../control.ts';
+import { type ControlCommand, SystemStatus } from '../../control.ts';
+import { helpLine, listOf, suggest } from './cli.ts';
 
 /** The name of a command in the tools. */
 export type CommandName =

@@ -3,21 +3,17 @@
 import { isIP } from 'node:net';
 import { dirname, resolve } from 'node:path';
 import { text as readAll } from 'node:stream/consumers';
-import { DEFAULT_HOST, DEFAULT_PORT } from '../../../control.ts';
-import { ADDRESS_PARTS, createClient, readTrusted } from './access.ts';
-import { splitDetail } from '../words/describe.ts';
-import { MAX_NAME_LENGTH, nameInPath, patternOf } from './folder.ts';
-import { findIn, folderOf, foldersFor, foldersOf, unreachable } from './machines.ts';
-import { listOf, UsageError } from '../line/options.ts';
-import { isAbsent } from './replies.ts';
-import { suggest } from '../line/suggest.ts';
-import { inParallel, labelled } from './targets.ts';
-import { excerptOf } from '../words/text.ts';
-import type { Address, Reach } from './access.ts';
-import type { Folder, Socket } from './folder.ts';
-import type { Where } from './machines.ts';
-import type { PrintableClient } from './replies.ts';
-import type { Found, Target } from './targets.ts';
+import { DEFAULT_HOST, DEFAULT_PORT } from '../../control.ts';
+import { listOf, suggest, UsageError } from './cli.ts';
+import {
+  type Address, ADDRESS_PARTS, createClient, isAbsent, type PrintableClient, type Reach, readTrusted,
+} from './client.ts';
+import { splitDetail } from './describe.ts';
+import {
+  type Folder, type Found, inParallel, labelled, MAX_NAME_LENGTH, nameInPath, patternOf, type Socket, type Target,
+} from './folder.ts';
+import { excerptOf } from './text.ts';
+import { findIn, folderOf, foldersFor, foldersOf, unreachable, type Where } from './via.ts';
 
 /** A target as written. */
 interface Word {

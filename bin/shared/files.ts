@@ -6,7 +6,7 @@ import {
 } from 'node:fs';
 import { homedir } from 'node:os';
 import { basename, dirname, isAbsolute, join } from 'node:path';
-import { UsageError } from './options.ts';
+import { UsageError } from './cli.ts';
 
 const LEFT_MS = 60_000; // another process may be about to rename a younger file
 

@@ -1,9 +1,11 @@
 // The body of /api/info in words for people. The server may be any program, so every field may have any type and text.
 
-import { describeAnswer, describeQuestion, describeTimes, isAnswer, questionsIn, summarizeAsks } from './asks.ts';
-import { excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson } from './text.ts';
-import { clockTime, describeDuration, secondsSince, timeIn } from './time.ts';
-import type { Body } from './text.ts';
+import { UsageError } from './cli.ts';
+import { describeAnswer, describeQuestion, describeTimes, isAnswer, questionsIn, summarizeAsks } from './declared.ts';
+import {
+  type Body, clockTime, describeDuration, excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, secondsSince,
+  textOfJson, timeIn,
+} from './text.ts';
 
 const MAX_COMMANDS = 18; // in the list of a server: the latest 16, what runs, and what has waited longest
 const UNSEEN_MS = 3000; // in which a person may not have seen that questions have changed
@@ -254,4 +256,83 @@ export function oldVersionIn(info: Body): string | null {
   const version = textOf(info, 'version');
   const [, major, minor] = /^(\d+)\.(\d+)\./.exec(version) ?? [];
   return Number(major) > 0 || Number(minor) >= 16 ? null : version;
+}
+
+// ───── Conditions on a field of the detail ───────────────────────────────────────────────────────────────────────
+
+/** A word between a field and a number. */
+export const OPERATOR: RegExp = /^(<=|>=|!=|==?|<|>)$/;
+const FORM = /^\s*([^<>=!]*[^<>=!\s])\s*(<=|>=|!=|==?|<|>)\s*([^<>=!\s].*?)\s*$/s;
+const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+
+export interface Condition {
+  /** As typed. */
+  text: string;
+  field: string;
+  isMetBy(value: unknown): boolean;
+}
+
+/** Whether a text is meant as a condition: no status contains such a character. */
+export function isCondition(text: string): boolean {
+  return /[<>=!]/.test(text);
+}
+
+/** @throws {UsageError} If the text is not a comparison, or compares the order of texts. */
+export function parseCondition(text: string): Condition {
+  const [, field, operator = '', typed = ''] = FORM.exec(text) ?? [];
+  const operand = typed.replace(/^(["'])(.*)\1$/s, '$2');
+  const number = NUMBER.test(operand) ? Number(operand) : NaN;
+  if (field === undefined || (/[<>]/.test(operator) && Number.isNaN(number))) {
+    const form = 'FIELD < NUMBER (or <=, >, >=, =, !=) or FIELD = TEXT (or !=)';
+    throw new UsageError(`a condition must be ${form}, got '${text}'`);
+  }
+  if (operand === typed && /[<>=]/.test(typed)) { // `a = 1 and b < 2` would wait for this text for ever
+    throw new UsageError(`a condition must be one comparison; a text with <, > or = needs quotes, got '${text}'`);
+  }
+  return { text: text.trim(), field, isMetBy: (value) => compare(value, operator, operand, number) };
+}
+
+/** The fields of a detail by name. Names of those that control-run adds begin with `run.`. */
+export function fieldsOf(detail: unknown): Map<string, unknown> {
+  const { own, run } = splitDetail(detail);
+  const added = Object.entries(run).map(([name, value]): [string, unknown] => [`run.${name}`, value]);
+  return new Map([...Object.entries(own), ...added]);
+}
+
+/** The value of the field; undefined if the detail has none. */
+export function fieldOf(detail: unknown, field: string): unknown {
+  return fieldsOf(detail).get(field);
+}
+
+/** Only numbers are less or greater. A field that is missing meets no condition. */
+function compare(value: unknown, operator: string, operand: string, number: number): boolean {
+  if (value === undefined) return false;
+  const own = typeof value === 'number' ? value : NaN;
+  const isEqual = own === number || textOfJson(value) === operand;
+  switch (operator) {
+    case '<': return own < number;
+    case '<=': return own <= number;
+    case '>': return own > number;
+    case '>=': return own >= number;
+    case '!=': return !isEqual;
+    default: return isEqual;
+  }
+}
+
+// ───── How a program under control-run has ended ─────────────────────────────────────────────────────────────────
+
+/** Exit codes of an end that was requested: 0, and those of SIGHUP, SIGINT, SIGPIPE and SIGTERM. */
+const REQUESTED: readonly unknown[] = [0, 129, 130, 141, 143];
+
+/** Whether a failure of the program is the cause of a shutdown, which is a status or a command. */
+export function isCrash(cause: Body): boolean {
+  const latest = commandsOf(cause).filter(({ command }) => command === 'shutdown').at(-1) ?? {};
+  const end = endIn(cause['value']) ?? endIn(splitDetail(cause['detail']).run) ?? endIn(latest['value']);
+  return cause['by'] === 'itself' && end !== null && !REQUESTED.includes(end['exitCode']);
+}
+
+/** The value of the last save; empty if the value of a shutdown only reports how the program has ended. */
+export function savedBy(shutdown: Body): string {
+  const end = endIn(shutdown['value']);
+  return end === null ? excerptOfJson(shutdown['value']) : savedIn(end);
 }

@@ -3,12 +3,11 @@
 
 import { closeSync, constants, fstatSync, openSync, readSync, statfsSync, statSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { checkTrusted } from '../../../control.ts';
-import { createFolders, stateFolder } from '../line/files.ts';
-import { parseText, UsageError } from '../line/options.ts';
-import { printableJson } from '../words/text.ts';
-import { logFileOf } from './logs.ts';
-import type { Option, TextOption } from '../line/options.ts';
+import { checkTrusted } from '../../control.ts';
+import { type Option, parseText, type TextOption, UsageError } from './cli.ts';
+import { createFolders, stateFolder } from './files.ts';
+import { logFileOf } from './log.ts';
+import { printableJson } from './text.ts';
 
 export const LOG_OPTIONS: { log: TextOption; 'no-log': Option & { type: 'boolean'; multiple?: false } } = {
   log: {

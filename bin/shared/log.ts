@@ -1,0 +1,635 @@
+// Reading the log of a system, where servers append a JSON object per line, and telling it. Anybody may have written it.
+
+import { constants, readdirSync, statSync } from 'node:fs';
+import { type FileHandle, open, stat } from 'node:fs/promises';
+import { isIPv4 } from 'node:net';
+import { hostname, networkInterfaces } from 'node:os';
+import { basename, dirname, isAbsolute, join } from 'node:path';
+import { messageIn } from './declared.ts';
+import { describeCause, describeCommand, endIn, holdsOf, savedIn, valueIn } from './describe.ts';
+import { stateFolder } from './files.ts';
+import { nameInPath } from './folder.ts';
+import { type Body, clockTime, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, timeIn } from './text.ts';
+import type { PrintableClient } from './client.ts';
+
+/** What a person reads of a log. Safe to print. */
+export interface Line {
+  /** In milliseconds. */
+  time: number;
+  text: string;
+  /** The status that it reports; otherwise empty. */
+  status: string;
+  /** What it is about. Not safe to print. */
+  entry: Body;
+  /** If it stands for several equal outcomes. */
+  fold?: Fold;
+}
+
+/** The outcomes that one line stands for. */
+export interface Fold {
+  /** The latest one in words. */
+  text: string;
+  count: number;
+  /** In milliseconds. */
+  firstTime: number;
+}
+
+const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/;
+const PASSING = ['pausing', 'resuming']; // statuses that lead to another one
+const NOBODY = 'somebody'; // what servers call a sender without a name
+const NOISE_MS = 50; // between the times of an entry, which come from two clocks
+const MAX_GIVEN = 200; // characters of arguments
+const MAX_KNOWN = 1000; // outcomes and questions that may be repeated
+
+/** Returns the entry in a line of a log; null if it is none. */
+export function parseEntry(text: string): Body | null {
+  let entry: unknown;
+  try {
+    entry = JSON.parse(text);
+  } catch {
+    return null; // it is torn
+  }
+  if (!isRecord(entry)) return null;
+  const { time, name, pid, event } = entry;
+  const isEntry = typeof time === 'string' && TIME.test(time) && !Number.isNaN(Date.parse(time)) &&
+    typeof name === 'string' && Number.isSafeInteger(pid) && typeof event === 'string';
+  return isEntry ? entry : null;
+}
+
+/** In milliseconds. `parseEntry()` has checked it. */
+export function timeOf(entry: Body): number {
+  return Date.parse(entry['time'] as string);
+}
+
+/** The lines about a running system, from its entries in the order of the file. */
+export function describeLog(entries: Iterable<Body>): Line[] {
+  const story = new Story(true);
+  const lines = [...entries].flatMap((entry) => story.tell(entry));
+  return [...lines, ...story.describeUnfinished()].sort(byTime);
+}
+
+/** For sorting: entries may be a quarter of a second late. */
+export function byTime(one: Pick<Line, 'time'>, other: Pick<Line, 'time'>): number {
+  return one.time - other.time;
+}
+
+/** Tells what happens to a system, from its entries in the order of the file. */
+export class Story {
+  /** The latest status that is told; null if there was none since the start. */
+  status: Line | null = null;
+  /** The time of the latest entry. */
+  lastTime: number = 0;
+  readonly #isFolded: boolean;
+  readonly #pending: Map<string, Body> = new Map(); // commands without an outcome, by id
+  readonly #known: Set<string> = new Set(); // the ids of the latest outcomes, and of questions after `ask `
+  readonly #folds: Map<string, Line> = new Map(); // since the latest line that is neither an outcome nor a question
+  #hasServer = false; // it has started, and not ended
+  #hasProgram = false; // the same for a program under control-run
+  #startTime = 0;
+  #started: Line | null = null; // by control-run; if that has failed, the line is replaced
+  #shown = '';
+  #held: Body | null = null; // a status that may be part of a save, or of an end that control-run logs
+  #mayRepeat = false; // after the death of a thread
+
+  /** @param isFolded Whether equal outcomes in a row become one line: the latest one, which changes. */
+  constructor(isFolded: boolean) {
+    this.#isFolded = isFolded;
+  }
+
+  /** Whether the log has no end of the system yet. */
+  get isOpen(): boolean {
+    return this.#hasServer || this.#hasProgram;
+  }
+
+  /** Begins a new line for the next outcome, although it may equal the latest one. */
+  unfold(): void {
+    this.#folds.clear();
+  }
+
+  /** Returns new lines. Most entries add one line or none. */
+  tell(entry: Body): Line[] {
+    const time = Math.max(timeOf(entry), this.#startTime); // a server learns its first status before it starts
+    const { event } = entry;
+    const lines: Line[] = [];
+    if (this.#held !== null && this.#isSettled(entry)) lines.push(...this.#show(this.#held));
+    switch (event) {
+      case 'start': lines.push(...this.#start(entry, time)); break;
+      case 'end': lines.push(...this.#end(entry, time)); break;
+      case 'status': lines.push(...this.#noteStatus(entry, time)); break;
+      case 'command': this.#noteCommand(entry); break;
+      case 'ask': lines.push(...this.#noteAsk(entry, time)); break;
+      case 'answer':
+        if (entry['state'] === 'done') this.#folds.clear(); // each answer is a decision
+        lines.push(...this.#noteOutcome(entry, time));
+        break;
+      case 'outcome': lines.push(...this.#noteOutcome(entry, time)); break;
+      case 'thread':
+        this.#mayRepeat = true;
+        lines.push(this.#line(time, `the server thread died: ${textOf(entry, 'error')}`, entry));
+        break;
+      case 'lost': {
+        const count = excerptOf(entry['lines']);
+        const what = count === '1' ? '1 line is' : `${count} lines are`;
+        lines.push(this.#line(time, `${what} lost: ${textOf(entry, 'error')}`, entry));
+        lines.push(...this.#abandon(time, 'may have lost its outcome'));
+      }
+    }
+    if (event !== 'start' && event !== 'end') this.#hasServer = true; // the start may be in an older file
+    this.lastTime = Math.max(this.lastTime, time);
+    return lines;
+  }
+
+  /**
+   * The lines about a system that has ended although its log has no end.
+   *
+   * @param isHere Whether it ran on this machine; otherwise, it may run on another one.
+   */
+  cut(isHere: boolean = true): Line[] {
+    const why = isHere ? 'killed, or the machine stopped' : 'killed, the machine stopped, or it runs on another one';
+    const text = `the log ends here: ${why}`;
+    const held = this.#held === null ? [] : this.#show(this.#held);
+    const lines = [...held, ...this.#abandon(this.lastTime), this.#line(this.lastTime, text, { event: 'end' })];
+    [this.#hasServer, this.#hasProgram] = [false, false];
+    return lines;
+  }
+
+  /** What a live system does at the end of its log: it ends, or commands have no outcome yet. */
+  describeUnfinished(): Line[] {
+    const end = this.#held?.['status'] === 'shutting down' ? this.#show(this.#held) : [];
+    const commands = [...this.#pending.values()].map((entry) => {
+      return { time: timeOf(entry), text: describeCommand(toCommand(entry, 'has no outcome yet')), status: '', entry };
+    });
+    return [...end, ...commands];
+  }
+
+  /** The same for one that has ended, or has lost lines. */
+  #abandon(time: number, state?: string): Line[] {
+    const entries = [...this.#pending.values()];
+    this.#pending.clear();
+    return entries.map((entry) => {
+      const end = state ?? `has no outcome since ${clockTime(new Date(timeOf(entry)), new Date(time))}`;
+      return this.#line(time, describeCommand(toCommand(entry, end)), entry);
+    });
+  }
+
+  #start(entry: Body, time: number): Line[] {
+    const words = entry['commandLine'];
+    const isProgram = Array.isArray(words);
+    // Under control-run, the start of the program comes first.
+    const isCut = isProgram ? this.#hasProgram : this.#hasServer && !this.#hasProgram;
+    const lines = isCut ? this.cut() : [];
+    if (!this.#hasServer) [this.status, this.#held, this.#shown, this.#startTime] = [null, null, 'active', time];
+    if (isProgram) {
+      const text = `started: ${excerptOf(words.map(excerptOfJson).join(' '), MAX_VALUE_LENGTH)}`;
+      lines.push(this.#started = this.#line(time, text, entry));
+      this.#hasProgram = true;
+    } else {
+      if (!this.#hasProgram) lines.push(this.#line(time, 'started', entry));
+      this.#hasServer = true;
+    }
+    return lines;
+  }
+
+  #end(entry: Body, time: number): Line[] {
+    const how = textOf(entry, 'ended');
+    const isOfServer = how === '' || !Number.isInteger(entry['exitCode']); // without one, control-run itself is gone
+    const lines = isOfServer ? this.#abandon(time) : [];
+    const isRefused = this.#isFolded && this.#started !== null && /^cannot (start|serve) /i.test(how);
+    if (isRefused) Object.assign(this.#started as Line, { text: how, entry });
+    else if (how !== '' || !this.#hasProgram) lines.push(this.#line(time, how || 'ended', entry));
+    if (isOfServer) this.#hasServer = false;
+    if (how !== '') this.#hasProgram = false;
+    return lines;
+  }
+
+  #noteCommand(entry: Body): void {
+    const id = excerptOf(entry['id']);
+    if (!this.#known.has(id)) this.#pending.set(id, entry); // otherwise, it is repeated
+  }
+
+  #noteAsk(entry: Body, time: number): Line[] {
+    const id = excerptOf(entry['id']);
+    const text = `asks: ${messageIn(entry)}`;
+    const isRepeated = this.#known.has(id) || !this.#isNew(`ask ${id}`);
+    return isRepeated ? [] : this.#fold(text, { time, text, status: '', entry });
+  }
+
+  /** Whether the latest status tells all about a pause: who, why, and that it is done. */
+  #isTold(entry: Body): boolean {
+    const isPause = entry['command'] === 'pause' && entry['state'] === 'done' && valueIn(entry) === '';
+    if (!this.#isFolded || !isPause || this.status?.status !== 'paused') return false;
+    const by = excerptOf(entry['by']) || NOBODY;
+    const acceptedAt = timeIn(entry, 'at') ?? Infinity;
+    return this.status.time >= acceptedAt - NOISE_MS && holdsOf(this.status.entry).some((hold) => hold['by'] === by);
+  }
+
+  #noteOutcome(entry: Body, time: number): Line[] {
+    const id = excerptOf(entry['id']);
+    this.#pending.delete(id);
+    if (this.#isOwnEnd(entry)) {
+      this.#held = null;
+      return [];
+    }
+    if ((id !== '' && !this.#isNew(id)) || this.#isTold(entry)) return [];
+    const text = describeCommand(entry);
+    const texts = ['command', 'message', 'by', 'reason', 'state'].map((name) => excerptOf(entry[name]));
+    return this.#fold([...texts, excerptOfJson(entry['arguments'])].join('\n'), { time, text, status: '', entry });
+  }
+
+  /** Remembers an id. Returns false if it is known already: a new thread repeats what may be lost. */
+  #isNew(id: string): boolean {
+    if (this.#known.has(id)) return false;
+    this.#known.add(id);
+    if (this.#known.size > MAX_KNOWN) this.#known.delete(this.#known.values().next().value as string);
+    return true;
+  }
+
+  /** Returns the line unless it becomes part of an earlier one, which then changes. */
+  #fold(key: string, line: Line): Line[] {
+    const folded = this.#folds.get(key);
+    if (folded === undefined) {
+      if (this.#isFolded) this.#folds.set(key, line);
+      return [line];
+    }
+    const { count, firstTime } = folded.fold ?? { count: 1, firstTime: folded.time };
+    const { time, text, entry } = line;
+    const since = clockTime(new Date(firstTime), new Date(time));
+    const fold = { text, count: count + 1, firstTime };
+    Object.assign(folded, { time, text: `${text} (${fold.count} times since ${since})`, entry, fold });
+    return [];
+  }
+
+  #noteStatus(entry: Body, time: number): Line[] {
+    const name = excerptOf(entry['status']);
+    if (this.#mayRepeat && time <= (this.status?.time ?? 0)) return [];
+    this.#mayRepeat = false;
+    if (PASSING.includes(name)) return [];
+    this.#held = null;
+    const saver = this.#saver();
+    const isOfSave = saver !== null && name === 'paused' && holdsOf(entry).every(({ by }) => by === saver);
+    const mayBeEnd = this.#hasProgram && name === 'shutting down' && entry['by'] === 'itself';
+    if (!isOfSave && !mayBeEnd) return this.#show(entry);
+    this.#held = entry;
+    return [];
+  }
+
+  /** Whether the status that is held is to be shown before this entry. A status replaces it. */
+  #isSettled(entry: Body): boolean {
+    const { event, command } = entry;
+    if (event === 'status' || event === 'answer' || this.#isOwnEnd(entry)) return false;
+    const isOfSave = this.#held?.['status'] === 'paused' && this.#saver() !== null;
+    return !isOfSave || (event === 'outcome' && command === 'pause');
+  }
+
+  /** Whether an outcome only says that the program has ended, and how: that is what control-run logs. */
+  #isOwnEnd({ event, command, value }: Body): boolean {
+    const end = event === 'outcome' && command === 'shutdown' ? endIn(value) : null;
+    return end !== null && end['ended'] === this.#held?.['reason'] && savedIn(end) === '';
+  }
+
+  /** Who has sent the save that runs or waits; null if there is none. */
+  #saver(): string | null {
+    const save = [...this.#pending.values()].find(({ command }) => command === 'save-state');
+    return save === undefined ? null : excerptOf(save['by']) || NOBODY;
+  }
+
+  /** Notes a status, and returns its line unless a reader knows it already. */
+  #show(entry: Body): Line[] {
+    this.#held = null;
+    const name = excerptOf(entry['status']) || 'unknown';
+    const text = `${name}${describeCause(entry)}`;
+    const key = name === 'paused' ? text : name; // for the others, it is the same whoever caused them
+    const time = Math.max(timeOf(entry), this.#startTime);
+    const isNews = key !== this.#shown;
+    const line = { time, text, status: name, entry };
+    if (isNews || this.status === null) this.status = line;
+    this.#shown = key;
+    if (isNews) this.#folds.clear();
+    return isNews ? [line] : [];
+  }
+
+  #line(time: number, text: string, entry: Body): Line {
+    this.#folds.clear();
+    return { time, text, status: '', entry };
+  }
+}
+
+/** A command as /api/info would list it; long arguments are left out, as there. */
+function toCommand(entry: Body, state: string): Body {
+  const given = excerptOfJson(entry['arguments']);
+  return { ...entry, state, arguments: given.length > MAX_GIVEN ? undefined : entry['arguments'] };
+}
+
+function textOf(entry: Body, name: string): string {
+  return excerptOf(entry[name], MAX_VALUE_LENGTH);
+}
+
+// ───── The files ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+const MAX_LINE = 2 ** 16; // bytes; no server writes a longer one
+const CHUNK = 2 ** 16; // bytes
+const MAX_LATEST = 2 ** 20; // bytes that `latestLines()` reads, of two files: without a gap between them
+
+/** The log of control-run and control-demo, unless an option names another one. */
+export function logFileOf(name: string): string {
+  return join(stateFolder(), `${nameInPath(name)}@${hostname()}.jsonl`);
+}
+
+/** The logs in the state folder, each without its older generations. None if there is no folder. */
+export function logsOfUser(): string[] {
+  const folder = stateFolder();
+  const names = namesIn(folder).filter((name) => LOG.test(name));
+  return [...new Set(names.map((name) => join(folder, newestOf(name))))].sort();
+}
+
+/** Whether a path may be that of a log: `train@gpu1.jsonl`, or an older generation, `train@gpu1.jsonl.1`. */
+export function isLogPath(path: string): boolean {
+  return path.includes('/') || LOG.test(path);
+}
+
+/** The path of the log of which this one is an older generation; otherwise the same. */
+export function newestOf(path: string): string {
+  return path.replace(GENERATION, '');
+}
+
+/** The name of the system in the path of a log, if it is named like a default one. */
+export function nameInLogPath(path: string): string {
+  return /^(.*)@[^@]*\.jsonl$/s.exec(basename(path))?.[1] ?? '';
+}
+
+/** The machine in the path of a log, if it is named like a default one. */
+export function hostOf(path: string): string | undefined {
+  return /@([^@]*)\.jsonl(\.\d+)?$/.exec(basename(path))?.[1];
+}
+
+/** The path of the log of a running system; null if it keeps none, or on another machine. It may be any path. */
+export function logPathIn({ host, log }: Body): string | null {
+  const path: unknown = Object(log).path;
+  const isHere = host === hostname() && typeof path === 'string' && isAbsolute(path) && !path.includes('\0');
+  return isHere ? path : null;
+}
+
+const LOG = /\.jsonl(\.\d+)?$/;
+const GENERATION = /(?<=\.jsonl)\.\d+$/;
+
+function namesIn(folder: string): string[] {
+  return statSync(folder, { throwIfNoEntry: false }) === undefined ? [] : readdirSync(folder);
+}
+
+/**
+ * Opens a regular file for reading. Null if there is none.
+ *
+ * @throws {Error} If it is another file, or cannot be read.
+ */
+async function openLog(path: string): Promise<FileHandle | null> {
+  try {
+    const stats = await stat(path); // opening a device may have an effect
+    if (!stats.isFile()) throw new Error('it is not a regular file');
+    return await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0)); // it may have become a FIFO
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw error;
+  }
+}
+
+/** Splits bytes into entries. */
+class EntrySplitter {
+  readonly #noteBroken: (count: number) => void;
+  #rest = Buffer.alloc(0); // of the last line
+
+  /** @param noteBroken Takes the number of lines that are no entries: torn and foreign ones, and those above 64 KiB. */
+  constructor(noteBroken: (count: number) => void) {
+    this.#noteBroken = noteBroken;
+  }
+
+  /** Returns the entries that these bytes complete. */
+  add(bytes: Buffer): Body[] {
+    const all = Buffer.concat([this.#rest, bytes]);
+    const end = all.lastIndexOf(10) + 1;
+    this.#rest = all.subarray(end, end + MAX_LINE + 1); // one byte too long stands for any number
+    return this.#parse(all.toString('utf8', 0, end));
+  }
+
+  /** Returns the entry of a last line without a newline. */
+  end(): Body[] {
+    const text = this.#rest.toString();
+    this.#rest = Buffer.alloc(0);
+    return this.#parse(text);
+  }
+
+  #parse(text: string): Body[] {
+    const lines = text.split('\n').filter((line) => line.trim() !== '');
+    const entries = lines.map((line) => Buffer.byteLength(line) > MAX_LINE ? null : parseEntry(line));
+    const good = entries.filter((entry) => entry !== null);
+    this.#noteBroken(lines.length - good.length);
+    return good;
+  }
+}
+
+/** Reads a file between two positions, or to its present end. */
+async function* readChunks(file: FileHandle, start: number, end: number): AsyncGenerator<Buffer, void> {
+  const buffer = Buffer.allocUnsafe(CHUNK);
+  for (let position = start; position < end;) {
+    const { bytesRead } = await file.read(buffer, 0, Math.min(CHUNK, end - position), position);
+    if (bytesRead === 0) return; // it is truncated
+    position += bytesRead;
+    yield buffer.subarray(0, bytesRead);
+  }
+}
+
+/** Reads a log from its oldest generation on, and what is added to it later, although it is renamed or truncated. */
+export class LogReader {
+  readonly path: string;
+  /** How many lines are no entries. */
+  broken: number = 0;
+  #file: OpenFile | null = null;
+  #renamed: OpenFile | null = null; // before: a server may still append a batch
+  #hasBegun = false;
+
+  constructor(path: string) {
+    this.path = path;
+  }
+
+  /**
+   * Yields the entries since the call before, in the order of the files.
+   *
+   * @throws {Error} If a file cannot be read.
+   */
+  async *read(): AsyncGenerator<Body[], void> {
+    if (!this.#hasBegun) {
+      this.#hasBegun = true;
+      this.#file = await this.#open(this.path); // before the older ones: it may be renamed now
+      for (const path of generationsOf(this.path)) {
+        const older = await this.#open(path);
+        if (older === null) continue;
+        if (older.inode !== this.#file?.inode) yield* older.read();
+        yield* older.close();
+      }
+    }
+    if (this.#renamed !== null) {
+      yield* this.#renamed.read();
+      yield* this.#renamed.close();
+      this.#renamed = null;
+    }
+    if (this.#file !== null) yield* this.#file.read();
+    const inode = statSync(this.path, { throwIfNoEntry: false })?.ino;
+    if (inode === undefined || inode === this.#file?.inode) return;
+    if (this.#file !== null) yield* this.#file.read();
+    const file = await this.#open(this.path); // fails, for example, until logrotate has given it to its owner
+    [this.#renamed, this.#file] = [this.#file, file];
+    if (this.#file !== null) yield* this.#file.read();
+  }
+
+  /** Closes the files. Yields the entry of a last line that is complete but for the newline. */
+  async *close(): AsyncGenerator<Body[], void> {
+    for (const file of [this.#renamed, this.#file]) if (file !== null) yield* file.close();
+    [this.#renamed, this.#file] = [null, null];
+  }
+
+  async #open(path: string): Promise<OpenFile | null> {
+    const handle = await openLog(path);
+    return handle === null ? null : new OpenFile(handle, (await handle.stat()).ino, (count) => (this.broken += count));
+  }
+}
+
+/** A file that is read once, and what is appended to it later. */
+class OpenFile {
+  readonly inode: number;
+  readonly #handle: FileHandle;
+  readonly #splitter: EntrySplitter;
+  #position = 0;
+
+  constructor(handle: FileHandle, inode: number, noteBroken: (count: number) => void) {
+    [this.#handle, this.inode, this.#splitter] = [handle, inode, new EntrySplitter(noteBroken)];
+  }
+
+  async *read(): AsyncGenerator<Body[], void> {
+    const { size } = await this.#handle.stat();
+    if (size < this.#position) { // it has been truncated
+      yield this.#splitter.end();
+      this.#position = 0;
+    }
+    for await (const bytes of readChunks(this.#handle, this.#position, size)) {
+      this.#position += bytes.length;
+      yield this.#splitter.add(bytes);
+    }
+  }
+
+  async *close(): AsyncGenerator<Body[], void> {
+    await this.#handle.close();
+    yield this.#splitter.end();
+  }
+}
+
+/** The paths of the older generations of a log, the oldest first. None if the path is one of these. */
+function generationsOf(path: string): string[] {
+  const numberOf = (name: string): number => Number(name.slice(basename(path).length + 1));
+  let names: string[] = [];
+  try {
+    names = namesIn(dirname(path));
+  } catch {} // whoever can read the file need not be able to list its folder
+  const older = names.filter((name) => newestOf(name) === basename(path) && name !== basename(path));
+  return older.sort((one, other) => numberOf(other) - numberOf(one)).map((name) => join(dirname(path), name));
+}
+
+/**
+ * The latest lines of a running system, oldest first. None if its log is on another machine or cannot be read. The
+ * server may name any file, so only what the system itself has logged is read, and no reason tells whether it exists.
+ *
+ * @param info The body of its /api/info.
+ */
+export async function latestLines(info: Body, count: number): Promise<Line[]> {
+  const path = logPathIn(info);
+  if (path === null) return [];
+  const isOwn = (entry: Body): boolean => isOf(entry, info);
+  const latest = await readEnd(path, MAX_LATEST);
+  const older = await readEnd(`${path}.1`, MAX_LATEST - latest.size);
+  return describeLog([...older.entries, ...latest.entries].filter(isOwn)).slice(-count);
+}
+
+/** Whether an entry is of a system. */
+export function isOf(entry: Body, { name, pid }: Body): boolean {
+  return entry['name'] === name && entry['pid'] === pid;
+}
+
+/** Whether a process of this machine runs, which may be another one with the same number. */
+export function isAlive(pid: number): boolean {
+  if (pid <= 0) return false;
+  try {
+    return process.kill(pid, 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+/** The entries in the last part of a file, and its size in bytes. None if it cannot be read. */
+async function readEnd(path: string, maxSize: number): Promise<{ entries: Body[]; size: number }> {
+  const entries: Body[] = [];
+  const file = maxSize > 0 ? await openLog(path).catch(() => null) : null;
+  if (file === null) return { entries, size: 0 };
+  try {
+    const { size } = await file.stat();
+    const splitter = new EntrySplitter(() => {});
+    for await (const bytes of readChunks(file, Math.max(0, size - maxSize), size)) entries.push(...splitter.add(bytes));
+    return { entries, size };
+  } catch {
+    return { entries, size: maxSize };
+  } finally {
+    await file.close();
+  }
+}
+
+// ───── The latest lines of a system ──────────────────────────────────────────────────────────────────────────────
+// The system may report any path and any host.
+
+const MAX_LINES = 201; // one more than a tool shows
+
+interface History {
+  /** Where the log is if it is not here, or what is wrong with it: `logs on gpu1 to /…`. Otherwise empty. */
+  note: string;
+  /** The oldest first. Safe to print. */
+  lines: readonly Line[];
+}
+
+const reads: Map<string, Promise<History>> = new Map(); // in progress, by the key of the client
+
+/**
+ * Returns the latest 201 lines of the log of a system if its file is on this machine. There is one read per system at a
+ * time, whatever it reports: calls during a read share the result.
+ *
+ * @param info The latest body of its /api/info; the system may have ended.
+ */
+export function readHistory(client: PrintableClient, info: Body): Promise<History> {
+  const { key } = client;
+  const read = reads.get(key) ?? readNow(client, info).finally(() => reads.delete(key));
+  reads.set(key, read);
+  return read;
+}
+
+async function readNow(client: PrintableClient, info: Body): Promise<History> {
+  const { path, error } = Object(info['log']) as Body;
+  const [place, host, fault] = [path, info['host'], error].map((field) => excerptOf(field));
+  if (!hasLog(info)) return { note: 'does not log', lines: [] };
+  if (logPathIn(info) === null || !isOfThisMachine(client)) {
+    return { note: `logs on ${host || 'an unknown machine'} to ${place}`, lines: [] };
+  }
+  const lines = await latestLines(info, MAX_LINES);
+  const absence = lines.length === 0 ? `no readable entries in ${place}` : '';
+  return { note: fault ? `cannot write to ${place}: ${fault}` : absence, lines };
+}
+
+/** Whether a system reports that it logs to a file. */
+export function hasLog(info: Body): boolean {
+  return excerptOf(Object(info['log']).path) !== '';
+}
+
+/** Whether the address is one of this machine. A system elsewhere may report the name and the files of this one. */
+function isOfThisMachine({ machine, socketPath, baseUrl }: PrintableClient): boolean {
+  if (machine.label !== '') return machine.connect === undefined;
+  if (socketPath !== undefined) return true;
+  const { hostname: host } = new URL(baseUrl);
+  if (host === 'localhost' || (isIPv4(host) && host.startsWith('127.'))) return true;
+  const addresses = Object.values(networkInterfaces()).flatMap((entries = []) => entries.map(({ address }) => address));
+  const name = hostname().toLowerCase(); // as in a URL
+  return [name, name.split('.')[0], '::1', ...addresses].includes(host.replace(/^\[(.*)\]$/, '$1'));
+}
