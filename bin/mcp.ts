@@ -2,9 +2,9 @@
 // control-mcp: lets an assistant watch and control systems over the Model Context Protocol. mcp/ holds the protocol,
 // the tools and the waits.
 
-import { Calls } from './mcp/calls.ts';
+import { createCalls } from './mcp/calls.ts';
 import { parseCommandLine } from './mcp/options.ts';
-import { McpServer } from './mcp/protocol.ts';
+import { serve } from './mcp/protocol.ts';
 import { Directory } from './mcp/systems.ts';
 import { EXIT, run, warn } from './shared/cli.ts';
 
@@ -16,7 +16,7 @@ async function main(): Promise<number> {
   await systems.check();
   if (process.stdin.isTTY) warn('this is a server that an assistant starts; see --help');
   process.stdout.once('error', () => process.exit(EXIT.DONE)); // the assistant is gone
-  await new McpServer(new Calls(systems, allowed), process.stdout).serve(process.stdin);
+  await serve(createCalls(systems, allowed), process.stdin, process.stdout);
   process.stdout.write('', () => process.exit(EXIT.DONE)); // does not wait for requests to systems that hang
   return EXIT.DONE;
 }

@@ -31,169 +31,143 @@ const ERROR = {
   UNSUPPORTED_VERSION: -32022,
 } as const;
 
-class ProtocolError extends Error {
-  readonly code: number;
-  readonly data: object | undefined;
-
-  constructor(code: number, message: string, data?: object) {
-    super(message);
-    this.code = code;
-    this.data = data;
-  }
-}
-
-/** @throws {ProtocolError} With the message, if the condition is false. */
-function check(isValid: boolean, message: string, code: number = ERROR.INVALID_PARAMS): asserts isValid {
-  if (!isValid) throw new ProtocolError(code, message);
-}
-
 type Id = string | number;
-type Params = Readonly<Record<string, unknown>>;
+type Fields = Readonly<Record<string, unknown>>;
 
-interface Request {
-  id: Id;
-  method: string;
-  params: Params;
-  /** Aborted when the request is cancelled. */
-  signal: AbortSignal;
+/** An error that the client receives. */
+function fault(code: number, message: string, data?: object): Error {
+  return Object.assign(new Error(message), { code, data });
 }
 
-export class McpServer {
-  readonly #calls: Calls;
-  readonly #output: Writable;
-  readonly #inFlight: Map<Id, { end: AbortController; done: Promise<void> }> = new Map();
-  #session: { client: string | undefined } | null = null; // legacy, from `initialize` on
+/** @throws {Error} With the message, if the condition is false. */
+function check(isValid: boolean, message: string, code: number = ERROR.INVALID_PARAMS): asserts isValid {
+  if (!isValid) throw fault(code, message);
+}
 
-  constructor(calls: Calls, output: Writable) {
-    this.#calls = calls;
-    this.#output = output;
+/** Serves until the input ends. Requests in flight then have half a second to respond. */
+export async function serve(calls: Calls, input: Readable, output: Writable): Promise<void> {
+  const inFlight = new Map<Id, { end: AbortController; done: Promise<void> }>();
+  let session: { client: string | undefined } | null = null; // legacy, from `initialize` on
+
+  function send(message: object): void {
+    output.write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`);
   }
 
-  /** Serves until the input ends. Requests in flight then have half a second to respond. */
-  async serve(input: Readable): Promise<void> {
-    for await (const line of linesOf(input)) {
-      this.#receive(line);
-      if (this.#output.writableNeedDrain) await once(this.#output, 'drain');
-    }
-    const requests = [...this.#inFlight.values()];
-    await Promise.race([Promise.all(requests.map(({ done }) => done)), sleep(END_MS, undefined, { ref: false })]);
-    for (const { end } of requests) end.abort();
+  function sendError(id: Id | undefined, error: Error & { code?: unknown; data?: object }): void {
+    const isExpected = typeof error.code === 'number';
+    if (!isExpected) warn(`${error.stack}`); // a defect
+    const { code, message, data } = isExpected ? error : { ...fault(ERROR.INTERNAL, ''), message: 'Internal error' };
+    send({ id, error: { code, message, data } });
   }
 
-  #receive(line: string | null): void {
+  function receive(line: string | null): void {
     let id: Id | undefined;
     try {
       check(line !== null, `a message must have at most ${MAX_LINE_BYTES} bytes`, ERROR.INVALID_REQUEST);
       if (line.trim() === '') return;
       const message = parse(line);
-      const { jsonrpc, id: given, method, params, ...others } = Object(message) as Params;
+      const { jsonrpc, id: given, method, params, ...others } = Object(message) as Fields;
       if (isId(given)) id = given; // the response to a request without a valid id has none
       if (method === undefined && ('result' in others || 'error' in others)) return; // a response
       check(!Array.isArray(message), 'send one message per line, not a batch', ERROR.INVALID_REQUEST);
       check(jsonrpc === '2.0', 'jsonrpc must be "2.0"', ERROR.INVALID_REQUEST);
       check(typeof method === 'string', 'method must be a string', ERROR.INVALID_REQUEST);
       check(given === id, 'id must be a string or an integer', ERROR.INVALID_REQUEST);
-      if (id !== undefined) this.#start(id, method, params);
-      else if (method === 'notifications/cancelled') this.#inFlight.get(Object(params).requestId)?.end.abort();
+      if (id !== undefined) start(id, method, params);
+      else if (method === 'notifications/cancelled') inFlight.get(Object(params).requestId)?.end.abort();
     } catch (error) {
-      this.#sendError(id, error as Error);
+      sendError(id, error as Error);
     }
   }
 
-  #start(id: Id, method: string, params: unknown): void {
-    check(!this.#inFlight.has(id), `the id ${id} is in use`, ERROR.INVALID_REQUEST);
-    check(this.#inFlight.size < MAX_REQUESTS, `more than ${MAX_REQUESTS} requests are in flight`, ERROR.INTERNAL);
+  function start(id: Id, method: string, params: unknown): void {
+    check(!inFlight.has(id), `the id ${id} is in use`, ERROR.INVALID_REQUEST);
+    check(inFlight.size < MAX_REQUESTS, `more than ${MAX_REQUESTS} requests are in flight`, ERROR.INTERNAL);
     const end = new AbortController();
-    const done = this.#respond(id, method, params, end.signal).finally(() => this.#inFlight.delete(id));
-    this.#inFlight.set(id, { end, done });
+    const done = respond(id, method, params, end.signal).finally(() => inFlight.delete(id));
+    inFlight.set(id, { end, done });
   }
 
-  async #respond(id: Id, method: string, params: unknown = {}, signal: AbortSignal): Promise<void> {
+  async function respond(id: Id, method: string, params: unknown = {}, signal: AbortSignal): Promise<void> {
     try {
       check(isRecord(params), 'params must be an object');
-      const result = await this.#perform({ id, method, params, signal });
-      if (!signal.aborted) this.#send({ id, result });
+      const result = await perform(id, method, params, signal);
+      if (!signal.aborted) send({ id, result });
     } catch (error) {
-      if (!signal.aborted) this.#sendError(id, error as Error);
+      if (!signal.aborted) sendError(id, error as Error);
     }
   }
 
-  async #perform(request: Request): Promise<object> {
-    const { method, params } = request;
-    const version = metaOf(params)[`${PREFIX}/protocolVersion`];
-    if (typeof version === 'string') return this.#performModern(version, request);
-    if (method === 'initialize') return this.#initialize(params);
+  async function perform(id: Id, method: string, params: Fields, signal: AbortSignal): Promise<object> {
+    const meta = metaOf(params);
+    const version = meta[`${PREFIX}/protocolVersion`];
+    if (typeof version === 'string') {
+      if (version !== MODERN_VERSION) {
+        const data = { supported: [MODERN_VERSION], requested: version };
+        throw fault(ERROR.UNSUPPORTED_VERSION, 'Unsupported protocol version', data);
+      }
+      check(isRecord(meta[`${PREFIX}/clientCapabilities`]), `_meta must have ${PREFIX}/clientCapabilities, an object`);
+      if (method === 'subscriptions/listen') return listen(id, params, signal);
+      const result = method === 'server/discover'
+        ? { supportedVersions: [MODERN_VERSION], capabilities: CAPABILITIES, instructions: calls.instructions }
+        : await performCommon(method, params, nameIn(meta[`${PREFIX}/clientInfo`]), signal);
+      const hints = method === 'tools/call' ? {} : CACHE_HINTS;
+      return { resultType: 'complete', ...result, ...hints, _meta: { [`${PREFIX}/serverInfo`]: SERVER_INFO } };
+    }
+    if (method === 'initialize') {
+      const { protocolVersion, clientInfo } = params;
+      check(typeof protocolVersion === 'string', 'protocolVersion must be a string');
+      session = { client: nameIn(clientInfo) };
+      return {
+        protocolVersion: LEGACY_VERSIONS.find((known) => known <= protocolVersion) ?? LEGACY_VERSIONS[0],
+        capabilities: CAPABILITIES, serverInfo: SERVER_INFO, instructions: calls.instructions,
+      };
+    }
     if (method === 'ping') return {};
     const hint = `_meta must have ${PREFIX}/protocolVersion, a string, unless the client begins with initialize`;
-    check(this.#session !== null, hint);
-    return this.#performCommon(request, this.#session.client);
-  }
-
-  #initialize({ protocolVersion, clientInfo }: Params): object {
-    check(typeof protocolVersion === 'string', 'protocolVersion must be a string');
-    this.#session = { client: nameIn(clientInfo) };
-    return {
-      protocolVersion: LEGACY_VERSIONS.find((version) => version <= protocolVersion) ?? LEGACY_VERSIONS[0],
-      capabilities: CAPABILITIES, serverInfo: SERVER_INFO, instructions: this.#calls.instructions,
-    };
-  }
-
-  async #performModern(version: string, request: Request): Promise<object> {
-    const { method, params } = request;
-    const meta = metaOf(params);
-    if (version !== MODERN_VERSION) {
-      const data = { supported: [MODERN_VERSION], requested: version };
-      throw new ProtocolError(ERROR.UNSUPPORTED_VERSION, 'Unsupported protocol version', data);
-    }
-    check(isRecord(meta[`${PREFIX}/clientCapabilities`]), `_meta must have ${PREFIX}/clientCapabilities, an object`);
-    if (method === 'subscriptions/listen') return this.#listen(request);
-    const result = method === 'server/discover'
-      ? { supportedVersions: [MODERN_VERSION], capabilities: CAPABILITIES, instructions: this.#calls.instructions }
-      : await this.#performCommon(request, nameIn(meta[`${PREFIX}/clientInfo`]));
-    const hints = method === 'tools/call' ? {} : CACHE_HINTS;
-    return { resultType: 'complete', ...result, ...hints, _meta: { [`${PREFIX}/serverInfo`]: SERVER_INFO } };
+    check(session !== null, hint);
+    return performCommon(method, params, session.client, signal);
   }
 
   /** Acknowledges a subscription, which lasts until cancelled. It gets no notifications: the tools never change. */
-  async #listen({ id, params: { notifications }, signal }: Request): Promise<object> {
+  async function listen(id: Id, { notifications }: Fields, signal: AbortSignal): Promise<object> {
     check(isRecord(notifications), 'notifications must be an object');
     const params = { _meta: { [`${PREFIX}/subscriptionId`]: id }, notifications: {} };
-    this.#send({ method: 'notifications/subscriptions/acknowledged', params });
+    send({ method: 'notifications/subscriptions/acknowledged', params });
     return once(signal, 'abort'); // the result is not sent
   }
 
-  async #performCommon(request: Request, client: string | undefined): Promise<object> {
-    const { method, params } = request;
-    if (method === 'tools/call') return this.#call(request, client);
-    check(method === 'tools/list', `Method not found: ${excerpt(method)}`, ERROR.METHOD_NOT_FOUND);
-    check(params['cursor'] === undefined, 'there is only one page');
-    return { tools: this.#calls.offered };
-  }
-
-  async #call({ params, signal }: Request, client: string | undefined): Promise<object> {
+  async function performCommon(
+    method: string,
+    params: Fields,
+    client: string | undefined,
+    signal: AbortSignal,
+  ): Promise<object> {
+    if (method !== 'tools/call') {
+      check(method === 'tools/list', `Method not found: ${excerpt(method)}`, ERROR.METHOD_NOT_FOUND);
+      check(params['cursor'] === undefined, 'there is only one page');
+      return { tools: calls.offered };
+    }
     const { name, arguments: values = {} } = params;
     check(typeof name === 'string', 'name must be a string');
     check(isRecord(values), 'arguments must be an object');
     const { progressToken } = metaOf(params);
     const report: Caller['report'] = (progress) => {
       if (!isId(progressToken) || signal.aborted) return;
-      this.#send({ method: 'notifications/progress', params: { progressToken, ...progress } });
+      send({ method: 'notifications/progress', params: { progressToken, ...progress } });
     };
-    const result = this.#calls.call(name, values, { name: client, signal, report });
+    const result = calls.call(name, values, { name: client, signal, report });
     check(result !== null, `Unknown tool: ${excerpt(name)}`);
     return result;
   }
 
-  #sendError(id: Id | undefined, error: Error): void {
-    const isExpected = error instanceof ProtocolError;
-    if (!isExpected) warn(`${error.stack}`); // a defect
-    const { code, message, data } = isExpected ? error : new ProtocolError(ERROR.INTERNAL, 'Internal error');
-    this.#send({ id, error: { code, message, data } });
+  for await (const line of linesOf(input)) {
+    receive(line);
+    if (output.writableNeedDrain) await once(output, 'drain');
   }
-
-  #send(message: object): void {
-    this.#output.write(`${JSON.stringify({ jsonrpc: '2.0', ...message })}\n`);
-  }
+  const requests = [...inFlight.values()];
+  await Promise.race([Promise.all(requests.map(({ done }) => done)), sleep(END_MS, undefined, { ref: false })]);
+  for (const { end } of requests) end.abort();
 }
 
 // ───── Messages ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -215,7 +189,7 @@ function parse(line: string): unknown {
   try {
     return JSON.parse(line);
   } catch (error) {
-    throw new ProtocolError(ERROR.PARSE, `the line is not JSON: ${(error as Error).message}`);
+    throw fault(ERROR.PARSE, `the line is not JSON: ${(error as Error).message}`);
   }
 }
 
@@ -223,12 +197,12 @@ function isId(value: unknown): value is Id {
   return typeof value === 'string' || Number.isSafeInteger(value);
 }
 
-function metaOf({ _meta: meta }: Params): Params {
+function metaOf({ _meta: meta }: Fields): Fields {
   return isRecord(meta) ? meta : {};
 }
 
 /** The name in the `Implementation` that a client reports. */
 function nameIn(implementation: unknown): string | undefined {
-  const { name } = Object(implementation) as Params;
+  const { name } = Object(implementation) as Fields;
   return typeof name === 'string' ? name : undefined;
 }

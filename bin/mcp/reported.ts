@@ -1,9 +1,15 @@
-// Makes the reports of systems safe for a model: texts without control and invisible characters, and truncated. Any
-// program may have sent them.
+// What a model may see of a system: its status, reports and log, without control and invisible characters, and truncated.
+// Any program may have sent them.
 
+import { createHash } from 'node:crypto';
+import { UsageError } from '../shared/cli.ts';
+import {
+  describeUnknown, isAbsent, type PrintableClient, type PrintableReply, statusNameOf, UNKNOWN,
+} from '../shared/client.ts';
 import { questionsIn } from '../shared/declared.ts';
 import { commandsOf, hasEnded } from '../shared/describe.ts';
-import { type Body, excerpt, isRecord } from '../shared/text.ts';
+import { type Body, excerpt, excerptOf, isRecord, secondsSince, textOfJson } from '../shared/text.ts';
+import type { Line } from '../shared/log.ts';
 
 /** Characters without a glyph: tags, variation selectors, bidirectional controls, zero-width; and lone surrogates. */
 const INVISIBLE = /[\p{Cf}\p{Cs}\p{Default_Ignorable_Code_Point}]+/gu;
@@ -14,7 +20,10 @@ const MAX_TEXT = 1000; // of any other text
 const MAX_DEPTH = 8;
 const MAX_LATEST = 3; // commands in a short report
 /** Characters of JSON. */
-const ROOM = { brief: 500, value: 4096, detail: 4096, accepts: 8192, commands: 3072, holds: 2048, asks: 6144 } as const;
+const ROOM = {
+  brief: 500, value: 4096, detail: 4096, accepts: 8192, commands: 3072, holds: 2048, asks: 6144, field: 1000,
+  log: 30_000,
+} as const;
 
 /** Removes invisible characters from a text, replaces control characters by spaces, and truncates it. */
 export function cleanText(text: string, maxLength: number = MAX_TEXT): string {
@@ -34,14 +43,23 @@ export function clean(value: unknown, room: number = ROOM.value, depth: number =
   return json.length <= room ? cleaned : cleanText(json, room / 2);
 }
 
-const NAMES = ['name', 'pid', 'host', 'version', 'startedAt'] as const;
-const CAUSE = ['since', 'by', 'reason'] as const;
+/** Models have no clock. */
+export function now(): string {
+  return new Date().toISOString();
+}
+
+// ───── Reports ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Everything that `/api/info` reports. */
 export function wholeReport(info: Body): object {
-  const accepts = isRecord(info['accepts']) ? clean(info['accepts'], ROOM.accepts) : undefined;
-  const [asks, commands] = [openAsks(info), latestCommands(info)];
-  return { ...pick(info, NAMES), ...causeOf(info), asks, detail: detailOf(info, ROOM.detail), accepts, commands };
+  const { accepts } = info;
+  return {
+    ...pick(info, 'name', 'pid', 'host', 'version', 'startedAt'), ...current(info, ROOM.holds, ROOM.asks, ROOM.detail),
+    accepts: isRecord(accepts) ? clean(accepts, ROOM.accepts) : undefined,
+    commands: fit(commandsOf(info).map((entry) => clean(entry, ROOM.commands)), ROOM.commands, (entries) => {
+      return Math.max(0, entries.findIndex((entry) => (Object(entry) as Body)['state'] !== 'running'));
+    }),
+  };
 }
 
 /** The cause of the status, the questions, the detail, the last command that has ended, and the commands after it. */
@@ -49,49 +67,112 @@ export function currentReport(info: Body): object {
   const commands = commandsOf(info);
   const start = Math.max(0, commands.map(hasEnded).lastIndexOf(true));
   const latest = commands.slice(start, start + MAX_LATEST).map((entry) => clean(entry, ROOM.commands));
-  return { ...causeOf(info), asks: openAsks(info), detail: detailOf(info, ROOM.detail), commands: latest };
+  return { ...current(info, ROOM.holds, ROOM.asks, ROOM.detail), commands: latest };
 }
 
-/**
- * The cause of the status, the questions and a short detail, for a list of many systems.
- *
- * @param room Limits each of these further.
- */
+/** The cause of the status, the questions and a short detail, for a list of many systems. */
 export function briefReport(info: Body, room: number): object {
   const brief = Math.min(ROOM.brief, room);
-  return { ...causeOf(info, room), asks: openAsks(info, brief), detail: detailOf(info, brief) };
+  return current(info, Math.min(ROOM.holds, room), brief, brief);
 }
 
-/** Since when, by whom and why, and everybody who holds a pause. */
-function causeOf(info: Body, room: number = ROOM.holds): object {
-  return { ...pick(info, CAUSE), holds: clean(info['holds'], Math.min(ROOM.holds, room)) };
+/** Since when, by whom and why; everybody who holds a pause; the open questions, the oldest first; the detail. */
+function current(info: Body, holdsRoom: number, asksRoom: number, detailRoom: number): object {
+  const { holds, detail } = info;
+  const asks = fit(questionsIn(info).map(({ entry }) => clean(entry, asksRoom)), asksRoom, ({ length }) => length - 1);
+  return {
+    ...pick(info, 'since', 'by', 'reason'), holds: clean(holds, holdsRoom), asks: asks.length === 0 ? undefined : asks,
+    detail: detail === null ? undefined : clean(detail, detailRoom),
+  };
 }
 
-/** As many of the open questions as fit, the oldest first; undefined if there is none. */
-function openAsks(info: Body, room: number = ROOM.asks): unknown[] | undefined {
-  const cleaned = questionsIn(info).map(({ entry }) => clean(entry, room));
-  while (JSON.stringify(cleaned).length > room && cleaned.length > 1) cleaned.pop();
-  return cleaned.length === 0 ? undefined : cleaned;
-}
-
-/** As many of the latest commands as fit, and the one that runs: others may wait for it. */
-function latestCommands(info: Body): unknown[] {
-  const cleaned = commandsOf(info).map((entry) => clean(entry, ROOM.commands));
-  while (JSON.stringify(cleaned).length > ROOM.commands && cleaned.length > 1) {
-    cleaned.splice(Math.max(0, cleaned.findIndex((entry) => (Object(entry) as Body)['state'] !== 'running')), 1);
-  }
-  return cleaned;
-}
-
-function detailOf({ detail }: Body, room: number): unknown {
-  return detail === null ? undefined : clean(detail, room);
+/** As many entries as fit, at least one. @param next Which one to leave out. */
+function fit(entries: unknown[], room: number, next: (entries: readonly unknown[]) => number): unknown[] {
+  while (JSON.stringify(entries).length > room && entries.length > 1) entries.splice(next(entries), 1);
+  return entries;
 }
 
 /** Those of these fields that are texts or numbers. */
-function pick(info: Body, names: readonly string[]): object {
+function pick(info: Body, ...names: readonly string[]): object {
   const fields = names.map((name) => [name, info[name]] as const).flatMap(([name, field]) => {
     if (typeof field === 'number') return [[name, field]];
     return typeof field === 'string' ? [[name, cleanText(field, MAX_NAME)]] : [];
   });
   return Object.fromEntries(fields) as object;
+}
+
+// ───── Results ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Why a call has failed, with the fields that are known. */
+export class CallError extends UsageError {
+  readonly fields: object;
+
+  constructor(message: string, fields: object) {
+    super(message);
+    this.fields = fields;
+  }
+}
+
+/** The status, and the reasons not to rely on it: silence or an error. A system that is merely offline has no error. */
+export function statusFields(
+  { id, client }: { id: string; client: PrintableClient },
+  reply: PrintableReply,
+  maxError?: number,
+): object {
+  const status = statusNameOf(reply);
+  if (!reply.ok) {
+    const error = isAbsent(reply) ? undefined : cleanText(client.shorten(reply.error), maxError);
+    return { system: id, status, error };
+  }
+  const silence = secondsSince(reply.body, 'heardAt') ?? 0;
+  const error = status === UNKNOWN ? cleanText(describeUnknown(reply.original)) : undefined;
+  return { system: id, status, silentSeconds: silence < 1 ? undefined : Math.round(silence), error };
+}
+
+/**
+ * A digest of what counts as a change: the process, the status, its cause, the open questions, the last command that
+ * has ended and those before it that have not, and the own commands. The ETag of /api/info also changes when a command
+ * arrives.
+ */
+export function tagOf(reply: PrintableReply | undefined): string | undefined {
+  if (reply?.ok !== true) return undefined;
+  const { host, pid, startedAt, status, since, by, reason, accepts } = reply.body;
+  const commands = commandsOf(reply.body);
+  const last = commands.map(hasEnded).lastIndexOf(true);
+  const ids = commands.slice(0, last + 1).filter((entry, at) => at === last || !hasEnded(entry)).map(({ id }) => id);
+  const asks = questionsIn(reply.body).map(({ id }) => id);
+  const text = textOfJson([host, pid, startedAt, status, since, by, reason, accepts, ids, asks]);
+  return createHash('sha256').update(text).digest('hex').slice(0, 12);
+}
+
+/** Whether no running command is about to change the status. A save pauses a system briefly. */
+export function isSettled(info: Body): boolean {
+  if (/^(pausing|resuming)$/.test(excerptOf(info['status']))) return false;
+  return !commandsOf(info).some(({ state, command }) => {
+    return state === 'running' && /^(pause|resume|save-state)$/.test(excerptOf(command));
+  });
+}
+
+/** The fields of all events of a log, besides the time and the event. The name and the process are those of the system. */
+const LOGGED = [
+  'version', 'commandLine', 'ended', 'exitCode', 'signal', 'status', 'id', 'command', 'message', 'parameters',
+  'arguments', 'state', 'value', 'valueOmitted', 'error', 'lines', 'seconds', 'by', 'reason', 'holds', 'expiresAt',
+] as const;
+
+/** The latest entries of a log, the oldest first, as many as there is room for. `isCut`: earlier ones are left out. */
+export function logReport(lines: readonly Line[], sinceMs: number, limit: number): object {
+  const found = lines.filter(({ time }) => time >= sinceMs);
+  const entries: object[] = [];
+  let room = ROOM.log;
+  for (const { time, entry, fold } of found.slice(-limit).reverse()) {
+    const fields = LOGGED.map((name) => [name, clean(entry[name], ROOM.field)]).filter(([, value]) => value !== undefined);
+    const shown = {
+      time: new Date(time).toISOString(), event: entry['event'], ...Object.fromEntries(fields),
+      ...fold && { times: fold.count, firstTime: new Date(fold.firstTime).toISOString() },
+    };
+    room -= JSON.stringify(shown).length;
+    if (room < 0) break;
+    entries.unshift(shown);
+  }
+  return { entries, isCut: entries.length < found.length || undefined };
 }

@@ -11,8 +11,7 @@ import { asksIn, describeLack } from '../shared/declared.ts';
 import { type Condition, fieldOf, fieldsOf, isCondition, parseCondition } from '../shared/describe.ts';
 import { elapsedSeconds, observe, withLimit } from '../shared/system.ts';
 import { type Body, excerpt } from '../shared/text.ts';
-import { CallError, isSettled, now, statusFields, tagOf } from './calls.ts';
-import { clean, cleanText, currentReport } from './reported.ts';
+import { CallError, clean, cleanText, currentReport, isSettled, now, statusFields, tagOf } from './reported.ts';
 import type { System } from './systems.ts';
 
 type Goal =
@@ -22,9 +21,7 @@ type Goal =
   | { kind: 'detail'; condition: Condition };
 
 const LAST_MS = 1000; // for a last query when the time is up
-
-type Ended = 'reached' | 'changed' | 'offline';
-type Reported = PrintableReply & { ok: true };
+const REQUEST_S = 5; // per request: a program that neither polls nor yields reports changes only when queried
 
 /**
  * @param tag From an earlier result: changes since then count.
@@ -42,171 +39,127 @@ export function parseGoal(text: string = 'change', tag?: string): Goal {
   throw new UsageError(`until must be ${forms}, got '${cleanText(text)}'`);
 }
 
-interface WaitOptions {
-  feeds: Feeds;
-  /** From `performance.now()`. */
-  start: number;
-  /** Counted from the start. */
-  seconds: number;
-  signal: AbortSignal;
-}
-
 /**
- * Waits for the goal, the time limit or the signal.
+ * Waits for the goal, the time limit, counted from `start`, or the signal.
  *
  * @throws {CallError} If the system refuses access, or does not report what the goal needs.
  */
-export async function wait(system: System, goal: Goal, options: WaitOptions): Promise<object> {
-  const { feeds, start, seconds, signal } = options;
-  const watcher = new Watcher(system, goal);
-  const limitMs = Math.max(0, start + 1000 * seconds - performance.now());
-  let ended = await withLimit(limitMs, signal, (limit) => watcher.watch(feeds, limit));
-  const isOld = ended === null && watcher.reply?.ok === true; // its report dates from the last change
-  if (isOld) ended = await withLimit(LAST_MS, signal, (limit) => watcher.watch(feeds, limit, true));
-  const { reply, info, value } = watcher;
-  const silence = { system: system.id, status: NO_ANSWER, error: `has not responded within ${seconds} s` };
-  const current = reply === undefined ? silence : statusFields(system, reply);
-  return {
-    ...current, ended: ended ?? 'timeout', seconds: elapsedSeconds(start), now: now(), tag: tagOf(reply),
-    value: clean(value), note: ended === null ? watcher.describeMissing() : undefined,
-    reported: info && currentReport(info), reportedAt: reply?.ok === true ? undefined : watcher.infoAt,
+export async function wait(
+  system: System,
+  goal: Goal,
+  { start, seconds, signal }: { start: number; seconds: number; signal: AbortSignal },
+): Promise<object> {
+  let reply: PrintableReply | undefined; // the latest one
+  let [info, infoAt]: [Body?, string?] = []; // the latest report
+  let value: unknown; // of the field in the condition
+  let known = goal.kind === 'change' ? goal.tag : undefined; // any other tag is a change
+  let wasSeen = system.socket !== undefined || known !== undefined; // otherwise, it may still start
+
+  const isReached = (latest: PrintableReply & { ok: true }): boolean => {
+    const { body } = latest;
+    const fail = (message: string): never => {
+      throw new CallError(message, statusFields(system, latest));
+    };
+    switch (goal.kind) {
+      case 'status': return false;
+      case 'ask': return (asksIn(body) ?? fail(describeLack(body))).length > 0;
+      case 'change': {
+        const tag = tagOf(latest);
+        known ??= tag;
+        return tag !== known && isSettled(body);
+      }
+      case 'detail': {
+        const { field, isMetBy } = goal.condition;
+        if (!('detail' in body)) fail('the server reports only its status'); // PAMIQ-Core
+        value = fieldOf(body['detail'], field);
+        const hint = 'to wait for a status of the system, write until: paused';
+        if (field === 'status' && value === undefined) fail(`the detail has no field 'status'; ${hint}`);
+        return isMetBy(value);
+      }
+    }
   };
-}
-
-/** Follows a system, and decides when the wait ends. */
-class Watcher {
-  /** The latest response. */
-  reply: PrintableReply | undefined;
-  /** The latest report. */
-  info: Body | undefined;
-  infoAt: string | undefined;
-  /** The latest value of the field in the condition. */
-  value: unknown;
-  readonly #system: System;
-  readonly #goal: Goal;
-  #known: string | undefined; // the tag: any other is a change
-  #wasSeen: boolean; // a system that was never seen may still start
-
-  constructor(system: System, goal: Goal) {
-    this.#system = system;
-    this.#goal = goal;
-    this.#known = goal.kind === 'change' ? goal.tag : undefined;
-    this.#wasSeen = system.socket !== undefined || this.#known !== undefined;
-  }
-
-  /** Returns null at the limit. `isSingle` asks once, and returns null if that does not end the wait. */
-  async watch(feeds: Feeds, limit: AbortSignal, isSingle: boolean = false): Promise<Ended | null> {
-    const query = this.#goal.kind === 'detail' ? 'detail' : 'info';
-    for await (const reply of feeds.follow(this.#system.client, query, limit)) {
-      const ended = this.#note(reply);
+  const endIn = (latest: PrintableReply): 'reached' | 'changed' | 'offline' | null => {
+    reply = latest;
+    if (isDenied(latest)) throw new CallError(latest.error, statusFields(system, latest));
+    if (latest.ok) [info, infoAt] = [latest.body, now()];
+    const status = statusNameOf(latest);
+    if (goal.kind === 'status' && status === goal.name) return 'reached';
+    if (latest.ok && isReached(latest)) return goal.kind === 'change' ? 'changed' : 'reached';
+    const isOffline = status === SystemStatus.OFFLINE.statusName;
+    if (isOffline && wasSeen) return 'offline';
+    wasSeen ||= !isOffline;
+    return null;
+  };
+  const watch = (isSingle: boolean) => async (limit: AbortSignal): Promise<ReturnType<typeof endIn>> => {
+    for await (const latest of follow(system.client, goal.kind === 'detail' ? 'detail' : 'info', limit)) {
+      const ended = endIn(latest);
       if (ended !== null || isSingle) return ended;
     }
     return null;
-  }
+  };
 
-  /** If the detail lacks the field in the condition, names the fields it has. */
-  describeMissing(): string | undefined {
-    if (this.#goal.kind !== 'detail' || this.info === undefined || this.value !== undefined) return undefined;
-    const { field } = this.#goal.condition;
-    const names = [...fieldsOf(this.info['detail']).keys()].join(', ');
-    return cleanText(`the detail has no field '${field}'${names && `, only ${excerpt(names)}`}`);
-  }
-
-  #note(reply: PrintableReply): Ended | null {
-    this.reply = reply;
-    if (isDenied(reply)) this.#fail(reply.error, reply);
-    if (reply.ok) [this.info, this.infoAt] = [reply.body, now()];
-    const goal = this.#goal;
-    const status = statusNameOf(reply);
-    if (goal.kind === 'status' && status === goal.name) return 'reached';
-    if (goal.kind === 'change' && reply.ok && this.#isChanged(reply)) return 'changed';
-    if (goal.kind === 'ask' && reply.ok && this.#isAsking(reply)) return 'reached';
-    if (goal.kind === 'detail' && reply.ok && this.#isMet(reply, goal.condition)) return 'reached';
-    const isOffline = status === SystemStatus.OFFLINE.statusName;
-    if (isOffline && this.#wasSeen) return 'offline';
-    this.#wasSeen ||= !isOffline;
-    return null;
-  }
-
-  #isChanged(reply: Reported): boolean {
-    const tag = tagOf(reply);
-    this.#known ??= tag;
-    return tag !== this.#known && isSettled(reply.body);
-  }
-
-  #isAsking(reply: Reported): boolean {
-    const asks = asksIn(reply.body);
-    if (asks === null) this.#fail(describeLack(reply.body), reply);
-    return asks.length > 0;
-  }
-
-  #isMet(reply: Reported, { field, isMetBy }: Condition): boolean {
-    if (!('detail' in reply.body)) this.#fail('the server reports only its status', reply); // PAMIQ-Core
-    this.value = fieldOf(reply.body['detail'], field);
-    if (field === 'status' && this.value === undefined) {
-      const hint = 'to wait for a status of the system, write until: paused';
-      this.#fail(`the detail has no field 'status'; ${hint}`, reply);
-    }
-    return isMetBy(this.value);
-  }
-
-  #fail(message: string, reply: PrintableReply): never {
-    throw new CallError(message, statusFields(this.#system, reply));
-  }
+  let ended = await withLimit(Math.max(0, start + 1000 * seconds - performance.now()), signal, watch(false));
+  const last = reply as PrintableReply | undefined;
+  if (ended === null && last?.ok === true) ended = await withLimit(LAST_MS, signal, watch(true)); // it may be old
+  const silence = { system: system.id, status: NO_ANSWER, error: `has not responded within ${seconds} s` };
+  const missing = (): string | undefined => {
+    if (goal.kind !== 'detail' || info === undefined || value !== undefined) return undefined;
+    const names = [...fieldsOf(info['detail']).keys()].join(', ');
+    return cleanText(`the detail has no field '${goal.condition.field}'${names && `, only ${excerpt(names)}`}`);
+  };
+  return {
+    ...(reply === undefined ? silence : statusFields(system, reply)), ended: ended ?? 'timeout',
+    seconds: elapsedSeconds(start), now: now(), tag: tagOf(reply), value: clean(value),
+    note: ended === null ? missing() : undefined, reported: info && currentReport(info),
+    reportedAt: (reply as PrintableReply | undefined)?.ok === true ? undefined : infoAt,
+  };
 }
 
-// ───── Feeds ─────────────────────────────────────────────────────────────────────────────────────────────────────
+// ───── Feeds ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-const REQUEST_S = 5; // per request: a program that neither polls nor yields reports changes only when queried
-
-export class Feeds {
-  readonly #feeds: Map<string, Feed> = new Map(); // by the key of the client
-
-  /** Yields the current report and each new one, until aborted. With 'detail', queries once a second. */
-  async *follow(client: PrintableClient, query: 'info' | 'detail', signal: AbortSignal): AsyncGenerator<PrintableReply> {
-    const { key } = client;
-    const feed = this.#feeds.get(key) ?? new Feed(client);
-    this.#feeds.set(key, feed);
-    feed.client = client; // its token may have changed
-    try {
-      const replies = on(feed.replies, query, { signal });
-      feed.restart(); // a pending response may be older than this wait
-      for await (const [reply] of replies) yield reply as PrintableReply;
-    } catch (error) {
-      if (!signal.aborted) throw error;
-    } finally {
-      if (!feed.restart()) this.#feeds.delete(key);
-    }
-  }
-}
-
-class Feed {
+interface Feed {
   client: PrintableClient;
   /** Emits each reply under the names of both queries. */
-  readonly replies: EventEmitter = new EventEmitter().setMaxListeners(0);
-  #round = new AbortController();
+  replies: EventEmitter;
+  round: AbortController;
+}
 
-  constructor(client: PrintableClient) {
-    this.client = client;
+const feeds = new Map<string, Feed>(); // by the key of the client
+
+/** Yields the current report and each new one, until aborted. `detail`: once a second, also the detail. */
+async function* follow(
+  client: PrintableClient,
+  query: 'info' | 'detail',
+  signal: AbortSignal,
+): AsyncGenerator<PrintableReply, void> {
+  const { key } = client;
+  const feed = feeds.get(key) ?? { client, replies: new EventEmitter().setMaxListeners(0), round: new AbortController() };
+  feeds.set(key, feed);
+  feed.client = client; // its token may have changed
+  try {
+    const replies = on(feed.replies, query, { signal });
+    restart(feed); // a pending response may be older than this wait
+    for await (const [reply] of replies) yield reply as PrintableReply;
+  } catch (error) {
+    if (!signal.aborted) throw error;
+  } finally {
+    if (!restart(feed)) feeds.delete(key);
   }
+}
 
-  /** Requests what the listeners need now. Returns whether there are any. */
-  restart(): boolean {
-    this.#round.abort();
-    this.#round = new AbortController();
-    const isHeard = this.replies.eventNames().length > 0;
-    if (isHeard) void this.#follow(this.#round.signal);
-    return isHeard;
-  }
+/** Requests what the listeners need now. Returns whether there are any. */
+function restart(feed: Feed): boolean {
+  feed.round.abort();
+  feed.round = new AbortController();
+  const isHeard = feed.replies.eventNames().length > 0;
+  if (isHeard) void publish(feed, feed.round.signal);
+  return isHeard;
+}
 
-  async #follow(signal: AbortSignal): Promise<void> {
-    await setImmediate(); // waits that begin or end at the same time share the round
-    const isOnDetail = this.replies.listenerCount('detail') > 0;
-    const [query, waitS] = isOnDetail ? ['detail' as const] : ['info' as const, REQUEST_S];
-    for await (const { reply, isNew } of observe(this.client, query, signal, waitS)) {
-      if (!isNew) continue;
-      this.replies.emit('info', reply);
-      this.replies.emit('detail', reply);
-    }
+async function publish({ client, replies }: Feed, signal: AbortSignal): Promise<void> {
+  await setImmediate(); // waits that begin or end at the same time share the round
+  const query = replies.listenerCount('detail') > 0 ? 'detail' : 'info';
+  for await (const { reply, isNew } of observe(client, query, signal, query === 'info' ? REQUEST_S : undefined)) {
+    for (const name of isNew ? ['info', 'detail'] : []) replies.emit(name, reply);
   }
 }

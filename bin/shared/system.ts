@@ -313,14 +313,6 @@ export interface FollowOptions {
   output?: { write(text: string): unknown } | undefined; // for the statuses on the way, and the result
 }
 
-/**
- * Sends a command, unless the caller has sent it, and waits for its outcome and, for a shutdown, its effect. If the
- * server reports no outcome, waits for the status. Stops early when the system ends.
- */
-export function follow(client: PrintableClient, command: string, options: FollowOptions): Promise<Followed> {
-  return new Follower(client, command, options).run();
-}
-
 /** The outcome of a command, with a summary unless that is `not paused: ` and the error. */
 type Conclusion = Pick<Followed, 'outcome' | 'error'> & { summary?: string | undefined };
 
@@ -329,105 +321,75 @@ type Moment = 'responded' | 'observed' | 'ending' | 'over';
 
 const DONE: Conclusion = { outcome: 'done', error: '' };
 
-/** One command, from the request to its outcome. */
-class Follower {
-  readonly #client: PrintableClient;
-  readonly #command: string;
-  readonly #options: FollowOptions;
-  readonly #goal: SystemStatus | undefined;
-  readonly #deadline: number;
-  readonly #end: AbortController = new AbortController();
-  #report: Report = {};
-  #status: SystemStatus | null = null; // the latest; null if none is known
-  #hasOutput = false;
+/**
+ * Sends a command, unless the caller has sent it, and waits for its outcome and, for a shutdown, its effect. If the
+ * server reports no outcome, waits for the status. Stops early when the system ends.
+ */
+export async function follow(client: PrintableClient, command: string, options: FollowOptions): Promise<Followed> {
+  const { arguments: values, by, reason, mine, expires, timeoutMs, signal, output } = options;
+  const start = performance.now();
+  const goal = GOALS.get(command);
+  const isShutdown = goal === OFFLINE; // neither response nor report shows whether the system ends
+  const end = new AbortController();
+  const stop = (): void => end.abort();
+  let report: Report = {};
+  let status: SystemStatus | null = null; // the latest; null if none is known
+  let hasOutput = false;
 
-  constructor(client: PrintableClient, command: string, options: FollowOptions) {
-    this.#client = client;
-    this.#command = command;
-    this.#options = options;
-    this.#goal = GOALS.get(command);
-    this.#deadline = performance.now() + options.timeoutMs;
+  /** Notes each status. `isEnding` is set from the second observation of an end: the response may be on its way. */
+  async function* observeStatus(endpoint: 'status' | 'info', until: AbortSignal): AsyncGenerator<[Body, boolean]> {
+    let wasEnd = false;
+    for await (const { status: name, reply } of observe(client, endpoint, until)) {
+      const before = status;
+      status = findStatus(name) ?? null;
+      if (goal !== undefined && status !== null && status !== goal && status !== before) {
+        output?.write(`${status.statusName} … `);
+        hasOutput = true;
+      }
+      const isEnd = status === SHUTTING_DOWN || status === OFFLINE;
+      yield [reply.ok ? reply.body : {}, isEnd && wasEnd];
+      wasEnd = isEnd;
+    }
   }
 
-  async run(): Promise<Followed> {
-    const { timeoutMs, signal, reply: ownReply } = this.#options;
-    const start = performance.now();
-    signal?.addEventListener('abort', this.#stop);
-    if (signal?.aborted === true) this.#stop();
-    let limit = setTimeout(this.#stop, timeoutMs + LAST_MS);
-    const reply = ownReply ?? await this.#send();
-    clearTimeout(limit);
-    limit = setTimeout(this.#stop, this.#deadline - performance.now());
-    const conclusion = await this.#settle(reply);
-    clearTimeout(limit);
-    signal?.removeEventListener('abort', this.#stop);
-    return this.#describe(conclusion, reply, (performance.now() - start) / 1000);
-  }
-
-  readonly #stop = (): void => this.#end.abort();
-
-  #describe({ outcome, error, summary }: Conclusion, reply: PrintableReply, seconds: number): Followed {
-    const isDone = outcome === 'done';
-    const duration = `${seconds.toFixed(1)} s`;
-    const value = isDone ? valueIn({ ...this.#report, command: this.#command }) : '';
-    const result = isDone && summary === undefined ? describeDone(this.#command, value) : '';
-    if (result !== '' || this.#hasOutput) this.#options.output?.write(`${result} (${duration})\n`.trimStart());
-    const hasGone = outcome === 'offline' && (reply.ok || isUnanswered(reply));
-    const isLate = outcome === 'pending' || hasGone;
-    const participle = PARTICIPLES.get(this.#command);
-    const verdict = participle ? `not ${participle}` : `${this.#command} ${isLate ? 'not done' : 'failed'}`;
-    return {
-      outcome, error, value, seconds,
-      isInvalid: isInvalid(reply),
-      status: isDone && this.#options.mine !== true ? this.#goal ?? this.#status : this.#status,
-      summary: summary ?? (isDone ? '' : `${verdict}${isLate ? ` after ${duration}` : ''}: ${error}`),
-      received: this.#report,
-    };
-  }
-
-  async #send(): Promise<PrintableReply> {
+  async function send(): Promise<PrintableReply> {
     const responded = new AbortController();
-    void this.#watch(responded.signal);
-    const { arguments: values, by, reason, mine, expires, timeoutMs } = this.#options;
+    void watch(responded.signal);
     const wait = Math.min(MAX_WAIT_S, Math.max(1, Math.floor(timeoutMs / 1000) - LEFT_S));
-    const options = { arguments: values, by, reason, mine, expires, wait, signal: this.#end.signal };
-    const reply = await this.#client.request(this.#command, options);
+    const reply = await client.request(command, { arguments: values, by, reason, mine, expires, wait, signal: end.signal });
     responded.abort();
     return reply;
   }
 
   /** Watches the status until there is a response: a system that is ending may send none. */
-  async #watch(signal: AbortSignal): Promise<void> {
-    await sleep(WATCH_AFTER_MS, undefined, { signal }).catch(() => {});
-    for await (const { isEnding } of this.#observe('status', signal)) {
-      if (isEnding && (this.#goal !== OFFLINE || this.#status === OFFLINE)) this.#stop();
+  async function watch(until: AbortSignal): Promise<void> {
+    await sleep(WATCH_AFTER_MS, undefined, { signal: until }).catch(() => {});
+    for await (const [, isEnding] of observeStatus('status', until)) {
+      if (isEnding && (!isShutdown || status === OFFLINE)) stop();
     }
   }
 
   /** Observes the system until the outcome is certain or cannot become any clearer. */
-  async #settle(reply: PrintableReply): Promise<Conclusion> {
-    this.#report = reportIn(reply, this.#command);
-    const conclusion = this.#conclude(reply, 'responded');
-    if (conclusion !== null) return conclusion;
-    for await (const { body, isEnding } of this.#observe('info', this.#end.signal)) {
-      this.#report = latest(this.#report, body);
-      const clearer = this.#conclude(reply, isEnding ? 'ending' : 'observed');
+  async function settle(reply: PrintableReply): Promise<Conclusion> {
+    report = reportIn(reply, command);
+    const first = conclude(reply, 'responded');
+    if (first !== null) return first;
+    for await (const [body, isEnding] of observeStatus('info', end.signal)) {
+      report = latest(report, body);
+      const clearer = conclude(reply, isEnding ? 'ending' : 'observed');
       if (clearer !== null) return clearer;
     }
-    return this.#conclude(reply, 'over') as Conclusion;
+    return conclude(reply, 'over') as Conclusion;
   }
 
   /** Concludes from the response, the report and the status; null, unless `over`, if observing may make it clearer. */
-  #conclude(reply: PrintableReply, moment: Moment): Conclusion | null {
-    const { state } = this.#report;
-    const { expires, timeoutMs } = this.#options;
-    const status = this.#status;
-    const isShutdown = this.#goal === OFFLINE; // neither response nor report shows whether the system ends
+  function conclude(reply: PrintableReply, moment: Moment): Conclusion | null {
+    const { state } = report;
     if (state === 'done' && !isShutdown) return DONE;
     if (state === 'failed') {
-      const error = excerptOf(this.#report.error, MAX_VALUE_LENGTH);
+      const error = excerptOf(report.error, MAX_VALUE_LENGTH);
       if (error === `expired after ${expires} s`) {
-        return { outcome: 'pending', error, summary: `${this.#command} expired: never delivered` };
+        return { outcome: 'pending', error, summary: `${command} expired: never delivered` };
       }
       if (isShutdown && moment !== 'over') { // it is cancelled, unless the system ends anyway
         if (moment === 'responded') return null;
@@ -437,8 +399,8 @@ class Follower {
       }
       return { outcome: 'failed', error };
     }
-    if (reply.ok && this.#goal === undefined && !isUnfinished(this.#report)) {
-      return { outcome: 'pending', error: '', summary: `${this.#command} accepted, but the server reports no outcome` };
+    if (reply.ok && goal === undefined && !isUnfinished(report)) {
+      return { outcome: 'pending', error: '', summary: `${command} accepted, but the server reports no outcome` };
     }
     if (!reply.ok) {
       const { error, phase, statusCode } = reply;
@@ -453,7 +415,7 @@ class Follower {
     if (status === OFFLINE) return isShutdown ? DONE : { outcome: 'offline', error: describeCurrent(status) };
     if (mayTakeEffect && moment !== 'over') {
       if (isShutdown) return null;
-      if (reply.ok && status === this.#goal && !isUnfinished(this.#report)) return DONE;
+      if (reply.ok && status === goal && !isUnfinished(report)) return DONE;
       if (reply.ok && moment !== 'ending') return null;
     }
     if (!reply.ok && (status === null || isCut(reply))) {
@@ -462,32 +424,37 @@ class Follower {
     if (expires !== undefined && (state === 'running' || (state === 'waiting' && status !== SHUTTING_DOWN))) {
       const late = `runs: not done after ${Math.round(timeoutMs / 1000) - 1} s`;
       const what = state === 'running' ? late : 'not taken yet: it expires when the program looks';
-      return { outcome: 'pending', error: '', summary: `${this.#command} ${what}` };
+      return { outcome: 'pending', error: '', summary: `${command} ${what}` };
     }
-    const isPending = isUnfinished(this.#report) || !reply.ok; // unless the server reports no outcome
-    const isSettled = status === SHUTTING_DOWN || !isPending;
-    const more = isSettled ? '' : '; the command is still pending';
+    const isPending = isUnfinished(report) || !reply.ok; // unless the server reports no outcome
+    const more = status === SHUTTING_DOWN || !isPending ? '' : '; the command is still pending';
     return { outcome: 'pending', error: describeCurrent(status) + more };
   }
 
-  /** Notes each status. `isEnding` is set from the second observation of an end: the response may be on its way. */
-  async *#observe(endpoint: 'status' | 'info', signal: AbortSignal): AsyncGenerator<{ body: Body; isEnding: boolean }> {
-    let wasEnd = false;
-    for await (const { status: name, reply } of observe(this.#client, endpoint, signal)) {
-      const status = findStatus(name) ?? null;
-      const isPassed = this.#goal !== undefined && status !== this.#goal && status !== this.#status;
-      if (isPassed && status !== null) this.#show(status.statusName);
-      this.#status = status;
-      const isEnd = status === SHUTTING_DOWN || status === OFFLINE;
-      yield { body: reply.ok ? reply.body : {}, isEnding: isEnd && wasEnd };
-      wasEnd = isEnd;
-    }
-  }
+  signal?.addEventListener('abort', stop);
+  if (signal?.aborted === true) stop();
+  let limit = setTimeout(stop, timeoutMs + LAST_MS);
+  const reply = options.reply ?? await send();
+  clearTimeout(limit);
+  limit = setTimeout(stop, start + timeoutMs - performance.now());
+  const { outcome, error, summary } = await settle(reply);
+  clearTimeout(limit);
+  signal?.removeEventListener('abort', stop);
 
-  #show(what: string): void {
-    this.#options.output?.write(`${what} … `);
-    this.#hasOutput = true;
-  }
+  const seconds = (performance.now() - start) / 1000;
+  const duration = `${seconds.toFixed(1)} s`;
+  const isDone = outcome === 'done';
+  const value = isDone ? valueIn({ ...report, command }) : '';
+  const result = isDone && summary === undefined ? describeDone(command, value) : '';
+  if (result !== '' || hasOutput) output?.write(`${result} (${duration})\n`.trimStart());
+  const isLate = outcome === 'pending' || (outcome === 'offline' && (reply.ok || isUnanswered(reply)));
+  const participle = PARTICIPLES.get(command);
+  const verdict = participle ? `not ${participle}` : `${command} ${isLate ? 'not done' : 'failed'}`;
+  return {
+    outcome, error, value, seconds, isInvalid: isInvalid(reply), received: report,
+    status: isDone && mine !== true ? goal ?? status : status,
+    summary: summary ?? (isDone ? '' : `${verdict}${isLate ? ` after ${duration}` : ''}: ${error}`),
+  };
 }
 
 function reportIn(reply: PrintableReply, command: string): Report {
