@@ -1,11 +1,8 @@
-// Waits until a system changes, asks a question, has a status, or reports a detail that meets a condition. All waits on
-// a system share one connection.
+// Waits until a system changes, asks a question, has a status, or reports a detail that meets a condition.
 
-import { EventEmitter, on } from 'node:events';
-import { setImmediate } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
 import { listOf, UsageError } from '../shared/cli.ts';
-import { isDenied, NO_ANSWER, type PrintableClient, type PrintableReply, statusNameOf } from '../shared/client.ts';
+import { isDenied, NO_ANSWER, type PrintableReply, statusNameOf } from '../shared/client.ts';
 import { findStatus, STATUS_WORDS } from '../shared/commands.ts';
 import { asksIn, describeLack } from '../shared/declared.ts';
 import { type Condition, fieldOf, fieldsOf, isCondition, parseCondition } from '../shared/describe.ts';
@@ -91,7 +88,9 @@ export async function wait(
     return null;
   };
   const watch = (isSingle: boolean) => async (limit: AbortSignal): Promise<ReturnType<typeof endIn>> => {
-    for await (const latest of follow(system.client, goal.kind === 'detail' ? 'detail' : 'info', limit)) {
+    const [query, waitS] = goal.kind === 'detail' ? ['detail' as const] : ['info' as const, REQUEST_S];
+    for await (const { reply: latest, isNew } of observe(system.client, query, limit, waitS)) {
+      if (!isNew) continue;
       const ended = endIn(latest);
       if (ended !== null || isSingle) return ended;
     }
@@ -113,53 +112,4 @@ export async function wait(
     note: ended === null ? missing() : undefined, reported: info && currentReport(info),
     reportedAt: (reply as PrintableReply | undefined)?.ok === true ? undefined : infoAt,
   };
-}
-
-// ───── Feeds ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-interface Feed {
-  client: PrintableClient;
-  /** Emits each reply under the names of both queries. */
-  replies: EventEmitter;
-  round: AbortController;
-}
-
-const feeds = new Map<string, Feed>(); // by the key of the client
-
-/** Yields the current report and each new one, until aborted. `detail`: once a second, also the detail. */
-async function* follow(
-  client: PrintableClient,
-  query: 'info' | 'detail',
-  signal: AbortSignal,
-): AsyncGenerator<PrintableReply, void> {
-  const { key } = client;
-  const feed = feeds.get(key) ?? { client, replies: new EventEmitter().setMaxListeners(0), round: new AbortController() };
-  feeds.set(key, feed);
-  feed.client = client; // its token may have changed
-  try {
-    const replies = on(feed.replies, query, { signal });
-    restart(feed); // a pending response may be older than this wait
-    for await (const [reply] of replies) yield reply as PrintableReply;
-  } catch (error) {
-    if (!signal.aborted) throw error;
-  } finally {
-    if (!restart(feed)) feeds.delete(key);
-  }
-}
-
-/** Requests what the listeners need now. Returns whether there are any. */
-function restart(feed: Feed): boolean {
-  feed.round.abort();
-  feed.round = new AbortController();
-  const isHeard = feed.replies.eventNames().length > 0;
-  if (isHeard) void publish(feed, feed.round.signal);
-  return isHeard;
-}
-
-async function publish({ client, replies }: Feed, signal: AbortSignal): Promise<void> {
-  await setImmediate(); // waits that begin or end at the same time share the round
-  const query = replies.listenerCount('detail') > 0 ? 'detail' : 'info';
-  for await (const { reply, isNew } of observe(client, query, signal, query === 'info' ? REQUEST_S : undefined)) {
-    for (const name of isNew ? ['info', 'detail'] : []) replies.emit(name, reply);
-  }
 }
