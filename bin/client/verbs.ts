@@ -10,12 +10,12 @@ import {
 } from '../shared/client.ts';
 import { findStatus } from '../shared/commands.ts';
 import {
-  acceptedBy, acceptedIn, asksIn, describeAccepts, describeGiven, describeLack, describeOpen, describeParameter,
-  describeTimes, type Question, questionsIn, readAnswer, readArguments, type Typed,
+  acceptedIn, describeAccepts, describeGiven, describeOpen, describeParameter, describeTimes, type Question,
+  questionsIn, readAnswer, readArguments, type Typed,
 } from '../shared/declared.ts';
 import {
   commandsOf, type Condition, describeCause, describeEnd, describeInfo, describeStatusAndSave, fieldOf, fieldsOf,
-  hasEnded, haveQuestionsChanged, oldVersionIn,
+  hasEnded, haveQuestionsChanged,
 } from '../shared/describe.ts';
 import { inParallel, labelled, onlyTarget, type Target } from '../shared/folder.ts';
 import { DEFAULT_TARGET, parseTargets, refuseAddress, type Sources } from '../shared/names.ts';
@@ -127,13 +127,10 @@ const EXIT_CODES: Record<Followed['outcome'], number> = {
   done: EXIT.DONE, failed: EXIT.REFUSED, pending: EXIT.NOT_REACHED, offline: EXIT.OFFLINE, unanswered: EXIT.NO_ANSWER,
 };
 
-/** Refuses an option that servers before 0.16 ignore. Returns null if the server knows it or has not responded. */
-function refuseOld(option: string, reply: PrintableReply): Outcome | null {
-  if (!reply.ok && !lacksInfo(reply)) return null;
-  const version = oldVersionIn(reply.body);
-  if (version === null) return null;
-  const rule = `${option} requires a server of version 0.16 or later, got ${version || 'none'}`;
-  const error = `${rule}: update the program's control.ts, or leave out ${option}`;
+/** Refuses an option that a server with the endpoints of the specification alone ignores; otherwise returns null. */
+function refuseBasic(option: string, reply: PrintableReply): Outcome | null {
+  if (!lacksInfo(reply)) return null;
+  const error = `${option} requires a server with control.ts 0.18 or later: leave it out`;
   return { exitCode: EXIT.USAGE, json: { error }, error, isSent: false };
 }
 
@@ -143,11 +140,11 @@ function notSent(command: string, reply: FailedReply): Outcome {
   return { ...failure({ ...reply, error, original }), isSent: false };
 }
 
-/** Sends a command, and waits until it is done. One that expires is sent only to a server that is known to do that. */
+/** Sends a command, and waits until it is done. */
 export async function finish(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {
   if (options.expires !== undefined) {
     const reply = await client.request('info', { signal: options.signal });
-    const refused = refuseOld('--timeout', reply);
+    const refused = refuseBasic('--timeout', reply);
     if (refused !== null) return refused;
     if (!reply.ok && !isAbsent(reply)) return notSent(command, reply);
   }
@@ -178,7 +175,7 @@ export async function runDeclared(
   options: FollowOptions,
 ): Promise<Outcome> {
   const reply = await client.request('info');
-  if (lacksInfo(reply) || (reply.ok && acceptedBy(reply.body) === null)) {
+  if (lacksInfo(reply)) {
     const error = 'the server takes only pause, resume, save-state and shutdown';
     return { exitCode: EXIT.REFUSED, json: { error }, error };
   }
@@ -215,20 +212,11 @@ export interface Answering {
 /** Lists the open questions with their times, and what they take. */
 export async function listAsks(client: PrintableClient): Promise<Outcome> {
   const reply = await client.request('info');
-  const lack = refuseLack(reply);
-  if (lack !== null) return lack;
   if (!reply.ok) return failure(reply);
   const lines = questionsIn(reply.body).flatMap((question) => {
     return [`${describeTimes(question)}: ${question.message}`, ...[...question.parameters].map(describeParameter)];
   });
   return { exitCode: EXIT.DONE, text: lines.join('\n'), json: { asks: reply.body['asks'] } };
-}
-
-/** Returns null if the system has questions, or has not responded. */
-function refuseLack(reply: PrintableReply): Outcome | null {
-  if (reply.ok ? asksIn(reply.body) !== null : !lacksInfo(reply)) return null;
-  const error = describeLack(reply.body);
-  return { exitCode: EXIT.REFUSED, json: { error }, error };
 }
 
 /**
@@ -249,8 +237,7 @@ export async function answer(
   });
   const askers = targets.map((target) => ({ target, reply: replies.get(target) as PrintableReply }));
   const failed = askers.flatMap(({ target, reply }): [Target, Outcome][] => {
-    const outcome = refuseLack(reply) ?? (reply.ok ? null : notSent('answer', reply));
-    return outcome === null ? [] : [[target, outcome]];
+    return reply.ok ? [] : [[target, notSent('answer', reply)]];
   });
   if (failed.length === targets.length) return failed;
   const open = askers.flatMap(({ target, reply: { body } }) => {
@@ -299,7 +286,7 @@ const CHECK_MS = 30_000; // timers stop while the machine is suspended, so the c
 /** Releases the pause of the sender, which resumes the system if nobody else has paused it. */
 export async function resumeMine(client: PrintableClient, options: FollowOptions): Promise<Outcome> {
   const reply = await client.request('info');
-  const refused = refuseOld('--mine', reply);
+  const refused = refuseBasic('--mine', reply);
   if (refused !== null) return refused;
   if (!reply.ok) return notSent('resume', reply);
   const isPausing = commandsOf(reply.body).some((entry) => entry['command'] === 'pause' && !hasEnded(entry));
@@ -322,7 +309,7 @@ export async function resumeMine(client: PrintableClient, options: FollowOptions
 /** Pauses a system if its server can release the pause of one sender; otherwise `resumeMine()` could not end it. */
 export async function pauseMine(client: PrintableClient, options: FollowOptions): Promise<Outcome> {
   const reply = await client.request('info', { signal: options.signal });
-  return refuseOld('--for', reply) ?? (reply.ok ? finish(client, 'pause', options) : notSent('pause', reply));
+  return refuseBasic('--for', reply) ?? (reply.ok ? finish(client, 'pause', options) : notSent('pause', reply));
 }
 
 interface Lease {
@@ -394,7 +381,7 @@ export async function waitFor(
   let [isReached, hasEnded] = [false, false];
   for await (const { reply } of system.follow(limit, undefined, condition === null ? 'info' : 'detail')) {
     if (isDenied(reply)) return failure(reply);
-    if (condition !== null && (reply.ok ? !('detail' in system.info) : lacksInfo(reply))) {
+    if (condition !== null && reply.ok && !('detail' in system.info)) {
       return { exitCode: EXIT.REFUSED, json: { error: STATUS_ONLY }, error: STATUS_ONLY };
     }
     const now = performance.now();

@@ -8,8 +8,8 @@ import {
 } from '../shared/client.ts';
 import { commandsFor, findCommand, helpOf, REASON_HELP, suggestCommand } from '../shared/commands.ts';
 import {
-  acceptedIn, asksIn, CONTROL_COMMANDS, describeAccepts, describeGiven, describeLack, describeOpen, describeQuestion,
-  isAnswer, isQuestionId, parseArguments, type Question, questionsIn, readAnswer, readArguments, splitWords,
+  acceptedIn, CONTROL_COMMANDS, describeAccepts, describeGiven, describeOpen, describeQuestion, isAnswer, isQuestionId,
+  parseArguments, type Question, questionsIn, readAnswer, readArguments, splitWords,
 } from '../shared/declared.ts';
 import {
   commandsOf, describeAuthor, describeCommand, describeInfo, describeStatusAndSave, haveQuestionsChanged,
@@ -112,9 +112,8 @@ export class Session {
     const meant = isNamed ? words[0] : this.#prompt?.meant; // may change during the requests
     if (meant === undefined) await this.#request('info'); // has the program note the time for the next one
     const info = await this.#request('info');
-    if (!info.ok && !lacksInfo(info)) return fail(`answer not sent: ${info.error}`);
-    const open = info.ok ? asksIn(info.body) : null;
-    if (open === null) return fail(describeLack(info.body));
+    if (!info.ok) return fail(`answer not sent: ${info.error}`);
+    const open = questionsIn(info.body);
     const id = meant ?? (haveQuestionsChanged(info.body) ? '' : idOfOnly(open));
     const why = open.length === 1 ? ', because the questions have just changed' : '';
     if (id === '') return fail(open[0] ? `the id must be given${why}: ${describeOpen(open)}` : 'no question is open');

@@ -5,7 +5,7 @@ import { SystemStatus } from '../../control.ts';
 import { parsePast, UsageError } from '../shared/cli.ts';
 import { isAbsent, type PrintableReply } from '../shared/client.ts';
 import { COMMAND, CONTROL_COMMANDS, RESERVED } from '../shared/declared.ts';
-import { describeStatus, holdsOf, oldVersionIn } from '../shared/describe.ts';
+import { describeStatus, holdsOf } from '../shared/describe.ts';
 import { inParallel } from '../shared/folder.ts';
 import { readHistory } from '../shared/log.ts';
 import { follow, withLimit } from '../shared/system.ts';
@@ -224,11 +224,9 @@ async function send(
   return { ...report, note: cleanText(summary || (isHeldByOthers ? describeStatus(info) : '')) || undefined };
 }
 
-/** @throws {CallError} If the server would resume for everybody: before version 0.16, servers ignore `mine`. */
+/** @throws {CallError} If the server would resume for everybody: it has only the endpoints of the specification. */
 async function checkReleases(system: System, signal: AbortSignal): Promise<void> {
-  const reply = await system.client.ask({ signal });
-  const version = oldVersionIn(reply.body);
-  if (reply.ok && version === null) return;
-  const old = `its server, version ${version || 'unknown'}, would resume for everybody: mine requires version 0.16`;
-  throw new CallError(`not sent: ${reply.ok ? old : system.client.shorten(reply.error)}`, statusFields(system, reply));
+  const reply = await system.client.request('info', { signal });
+  if (reply.ok) return;
+  throw new CallError(`not sent: ${system.client.shorten(reply.error)}`, statusFields(system, reply));
 }

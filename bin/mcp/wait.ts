@@ -2,9 +2,9 @@
 
 import { SystemStatus } from '../../control.ts';
 import { listOf, UsageError } from '../shared/cli.ts';
-import { isDenied, NO_ANSWER, type PrintableReply, statusNameOf } from '../shared/client.ts';
+import { isDenied, NO_ANSWER, type PrintableReply, STATUS_ONLY, statusNameOf } from '../shared/client.ts';
 import { findStatus, STATUS_WORDS } from '../shared/commands.ts';
-import { asksIn, describeLack } from '../shared/declared.ts';
+import { questionsIn } from '../shared/declared.ts';
 import { type Condition, fieldOf, fieldsOf, isCondition, parseCondition } from '../shared/describe.ts';
 import { elapsedSeconds, observe, withLimit } from '../shared/system.ts';
 import { type Body, excerpt } from '../shared/text.ts';
@@ -59,7 +59,7 @@ export async function wait(
     };
     switch (goal.kind) {
       case 'status': return false;
-      case 'ask': return (asksIn(body) ?? fail(describeLack(body))).length > 0;
+      case 'ask': return questionsIn(body).length > 0;
       case 'change': {
         const tag = tagOf(latest);
         known ??= tag;
@@ -67,7 +67,6 @@ export async function wait(
       }
       case 'detail': {
         const { field, isMetBy } = goal.condition;
-        if (!('detail' in body)) fail('the server reports only its status'); // PAMIQ-Core
         value = fieldOf(body['detail'], field);
         const hint = 'to wait for a status of the system, write until: paused';
         if (field === 'status' && value === undefined) fail(`the detail has no field 'status'; ${hint}`);
@@ -89,8 +88,10 @@ export async function wait(
   };
   const watch = (isSingle: boolean) => async (limit: AbortSignal): Promise<ReturnType<typeof endIn>> => {
     const [query, waitS] = goal.kind === 'detail' ? ['detail' as const] : ['info' as const, REQUEST_S];
-    for await (const { reply: latest, isNew } of observe(system.client, query, limit, waitS)) {
+    for await (const { reply: latest, endpoint, isNew } of observe(system.client, query, limit, waitS)) {
       if (!isNew) continue;
+      const lacksReport = latest.ok && endpoint === 'status' && ['ask', 'detail'].includes(goal.kind);
+      if (lacksReport) throw new CallError(STATUS_ONLY, statusFields(system, latest));
       const ended = endIn(latest);
       if (ended !== null || isSingle) return ended;
     }

@@ -3,7 +3,7 @@
 //   {"status":"paused","holds":[{"by":"ana@laptop","reason":"night tariff","since":"2026-11-23T06:00:00.000Z"}]}
 //   {"status":"active","holds":[]}
 //
-// Without `holds`, as before version 0.16, `by`, `reason` and `since` beside the status are those of the only hold.
+// Without `holds`, `by`, `reason` and `since` beside the status are those of the only hold.
 
 import { lstatSync, realpathSync } from 'node:fs';
 import { type StatusCause, SystemStatus } from '../../control.ts';

@@ -9,7 +9,7 @@ import {
   type WebApiClientOptions, type WebApiReply, WebApiServer,
 } from '../../control.ts';
 import { type ListOption, parseInteger, type TextOption, UsageError, warn } from './cli.ts';
-import { excerpt, printable, tidy } from './text.ts';
+import { excerpt, excerptOf, printable, tidy } from './text.ts';
 import type { Duplex } from 'node:stream';
 
 /** Shown as the status of a system that responds with none of the statuses below, or cannot be reached now. */
@@ -18,8 +18,11 @@ export const UNKNOWN = 'unknown';
 /** Shown as the status of a system that accepts requests but does not respond: it hangs or is stopped. */
 export const NO_ANSWER = 'no answer';
 
-/** The error of a server that has no `/api/info`, like PAMIQ's. */
+/** The error of a server that has only the endpoints of the specification, like PAMIQ's. */
 export const STATUS_ONLY = 'the server reports its status only';
+
+/** Versions of control.ts that count as such a server. */
+const OLD_VERSION = /^0\.(\d|1[0-7])\./;
 
 /** Errors of connect() although the system may listen. */
 const HINTS: ReadonlyMap<string | undefined, string> = new Map([
@@ -116,14 +119,16 @@ export class PrintableClient extends WebApiClient {
     const second = isAbsent(first) ? await this.#moved?.request(...args) : undefined;
     const reply = second === undefined || connectErrorOf(second) !== undefined ? first : second;
     const [endpoint] = args;
+    const isBasic = lacksInfo(reply) || (reply.ok && OLD_VERSION.test(excerptOf(reply.body['version'])));
+    if (endpoint === 'info' && isBasic) {
+      const failed = { ok: false, phase: 'answered', statusCode: 404, code: undefined, body: {} } as const;
+      return { ...failed, error: STATUS_ONLY, original: STATUS_ONLY };
+    }
     const isCommand = endpoint !== 'status' && endpoint !== 'info';
     if (reply.ok) {
       const original = isCommand ? reply.value : nameIn(reply);
       const isUnknown = !isCommand && !STATUS_NAMES.includes(original);
       return { ...reply, value: isUnknown ? UNKNOWN : excerpt(original), original };
-    }
-    if (endpoint === 'info' && lacksInfo(reply)) {
-      return { ...reply, phase: 'answered', error: STATUS_ONLY, original: STATUS_ONLY };
     }
     if (reply.statusCode === 401 && this.tokenHint !== '') {
       return { ...reply, error: this.tokenHint, original: this.tokenHint };
@@ -190,7 +195,7 @@ export function obstacleIn(reply: PrintableReply): string | null {
   return !reply.ok && (reply.phase !== 'answered' || isDenied(reply)) ? reply.error : null;
 }
 
-/** Whether a server has no `/api/info`, like PAMIQ's. */
+/** Whether a server has no `/api/info` that counts. */
 export function lacksInfo(reply: WebApiReply): boolean {
   return !reply.ok && reply.statusCode === 404;
 }

@@ -30,9 +30,8 @@ const PLAIN = /^[\w.+-]+$/; // a value that no shell expands
 /** Time limit of a completion's request. During a step, /api/info takes 250 ms, because it waits for describe(). */
 export const COMPLETION_MS = 500;
 
-/** Returns null if the server does not list any. */
-export function acceptedBy(info: Body): Accepts | null {
-  if (!isRecord(info['accepts'])) return null;
+/** The own commands that a system reports. */
+export function acceptedBy(info: Body): Accepts {
   const entries = declaredIn(info['accepts'], COMMAND).filter(([name]) => !RESERVED.includes(name));
   return new Map(entries.map(([name, { description, parameters }]) => {
     return [name, { description: excerptOf(description), parameters: parametersIn(parameters) }];
@@ -46,7 +45,7 @@ function parametersIn(field: unknown): ReadonlyMap<string, Body> {
 
 /** The same for a reply; empty if they are unknown. */
 export function acceptedIn(info: PrintableReply | undefined): Accepts {
-  return (info?.ok === true ? acceptedBy(info.body) : null) ?? new Map();
+  return acceptedBy(info?.ok === true ? info.body : {});
 }
 
 function declaredIn(field: unknown, form: RegExp): [name: string, value: Body][] {
@@ -199,18 +198,12 @@ const MAX_NAMED = 60; // characters of a message in an error
 const MAX_CHOICES = 40; // characters of the values of a parameter
 const SHORT: Readonly<Record<string, boolean>> = { yes: true, no: false };
 
-/** The open questions, the oldest first. Null if the server is older than 0.18 and has none. */
-export function asksIn({ asks }: Body): Question[] | null {
-  if (!Array.isArray(asks)) return null;
-  return asks.slice(0, MAX_QUESTIONS).filter(isRecord).map((entry) => {
+/** The open questions, the oldest first. */
+export function questionsIn({ asks }: Body): Question[] {
+  return (Array.isArray(asks) ? asks : []).slice(0, MAX_QUESTIONS).filter(isRecord).map((entry) => {
     const { id, parameters } = entry;
     return { id: excerptOf(id), message: messageIn(entry), parameters: parametersIn(parameters), entry };
   });
-}
-
-/** The same; empty if the server has none. */
-export function questionsIn(info: Body): Question[] {
-  return asksIn(info) ?? [];
 }
 
 /** Whether an entry of `commands`, or of the log, is the end of a question. Own commands have no message. */
@@ -296,11 +289,6 @@ export function describeValues(given: unknown): string {
     return `${name}=${excerptOfJson(isPlain ? value : JSON.stringify(value))}`;
   });
   return excerpt(texts.join(', '), MAX_VALUE_LENGTH);
-}
-
-/** Why a system has no questions, if `asksIn()` is null. */
-export function describeLack({ version }: Body): string {
-  return `questions require a server of version 0.18 or later, got ${excerptOf(version) || 'an unknown one'}`;
 }
 
 // ───── Questions: typing ─────────────────────────────────────────────────────────────────────────────────────────

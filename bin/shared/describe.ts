@@ -71,9 +71,9 @@ function secondsOf({ seconds }: Body): number {
   return typeof seconds === 'number' ? seconds : 0;
 }
 
-/** For how long a command has run; since its acceptance, if the server is older than 0.16. */
+/** For how long a command has run. */
 function runningSeconds(entry: Body): number {
-  return secondsSince(entry, 'takenAt') ?? secondsSince(entry, 'at') ?? 0;
+  return secondsSince(entry, 'takenAt') ?? 0;
 }
 
 /** Aligned lines with all details. */
@@ -249,13 +249,6 @@ export function splitDetail(detail: unknown): { own: Record<string, unknown>; ru
   const { run, ...own } = all;
   const isOfRun = isRecord(run) && Number.isSafeInteger(run['pid']) && typeof run['started'] === 'string';
   return isOfRun ? { own, run } : { own: all, run: {} };
-}
-
-/** The version of a server that ignores `mine` and `expires`: before 0.16, or empty; null if it knows them. */
-export function oldVersionIn(info: Body): string | null {
-  const version = textOf(info, 'version');
-  const [, major, minor] = /^(\d+)\.(\d+)\./.exec(version) ?? [];
-  return Number(major) > 0 || Number(minor) >= 16 ? null : version;
 }
 
 // ───── Conditions on a field of the detail ───────────────────────────────────────────────────────────────────────

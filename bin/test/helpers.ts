@@ -231,11 +231,11 @@ export async function freePort(): Promise<number> {
 }
 
 /**
- * A server that reports its status only: without Prefer and /api/info. Commands take effect after 100 ms.
+ * A server with the endpoints of the specification alone: without Prefer and /api/info. Commands take effect after 100 ms.
  *
  * @param isOriginal The server of PAMIQ-Core instead, which sends the number of the status.
  */
-export async function startOldServer(
+export async function startBasicServer(
   t: TestContext,
   isOriginal: boolean = false,
 ): Promise<{ port: number; posted: string[] }> {

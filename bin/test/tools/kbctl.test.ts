@@ -8,7 +8,7 @@ import { describe, it } from 'node:test';
 import { listenEvdev } from '../../kbctl/evdev.ts';
 import { parseBindings } from '../../kbctl/keys.ts';
 import {
-  freePort, launchSystem, LIMIT, makeFolder, runProgram, startServer, startSystem, TOKEN,
+  freePort, launchSystem, LIMIT, makeFolder, runProgram, startBasicServer, startServer, startSystem, TOKEN,
 } from '../helpers.ts';
 import { lacks } from '../needs.ts';
 import { END, FORWARD, listening, startInTerminal, startSlowSystem } from './kbctl/helpers.ts';
@@ -49,6 +49,17 @@ describe('control-kbctl', { ...LIMIT, skip: lacks('Unix'), concurrency: 4 }, () 
       `pause … offline: localhost:${port} does not respond: connect ECONN…`, `${where}: active`,
       'pause … paused after N s', `${where}: offline`, '',
     ]);
+  });
+
+  it('controls a server with the endpoints of the specification alone', async (t) => {
+    const { port, posted } = await startBasicServer(t, true);
+    const { say, shows } = await listening(t, ['--port', `${port}`]);
+    await shows(/: active\n/);
+    for (const [index, word, line] of [[0, 'pause', 'paused'], [1, 'resume', 'active']] as const) {
+      say(`hit ${index}`);
+      await shows(new RegExp(`^${word} … ${line} after \\d\\.\\d\\d s\n$`, 'm'));
+    }
+    assert.deepEqual(posted, ['pause', 'resume']);
   });
 
   it('takes the name of a system, and keeps the token in CONTROL_TOKEN from the helper', async (t) => {

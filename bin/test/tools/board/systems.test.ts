@@ -7,7 +7,7 @@ import { inspect } from 'node:util';
 import { SystemStatus } from '../../../../control.ts';
 import { BY } from '../../../shared/client.ts';
 import {
-  assertHarmless, defer, freePort, HOSTILE, launchSystem, startOldServer, startServer, until,
+  assertHarmless, defer, freePort, HOSTILE, launchSystem, startBasicServer, startServer, until,
 } from '../../helpers.ts';
 import { startSilent, startWeb } from '../client/systems.ts';
 import { checkMetrics, createSystem, INFO, LIMIT, newsOf, NOWHERE, startBoard, untilSystem } from './helpers.ts';
@@ -87,7 +87,7 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
   });
 
   it('shows a server that reports only its status, and one that dies and comes back', async (t) => {
-    const { port, posted } = await startOldServer(t);
+    const { port, posted } = await startBasicServer(t);
     const mortal = await freePort();
     const board = await startBoard(t, [`localhost:${port}`, `127.0.0.1:${mortal}`]);
     await untilSystem(board, ({ status }) => status === 'active');
@@ -95,7 +95,15 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     const { detail, commands } = await untilSystem(board, ({ status, sent: [first] }) => {
       return status === 'paused' && first?.state === 'done';
     });
-    assert.deepEqual([posted, detail, commands], [['pause'], [], []]);
+    assert.deepEqual([detail, commands], [[], []]);
+    for (const [command, text] of [
+      ['resume', ''], ['save-state', 'save-state accepted, but the server reports no outcome'], ['shutdown', ''],
+    ] as const) {
+      await board.post(`/api/systems/0/${command}`);
+      await untilSystem(board, ({ sent }) => sent.some((one) => one.command === command && one.text === text));
+    }
+    await untilSystem(board, ({ status }) => status === 'offline');
+    assert.deepEqual(posted, ['pause', 'resume', 'save-state', 'shutdown']);
     for (const status of [SystemStatus.ACTIVE, SystemStatus.PAUSED]) {
       await untilSystem(board, (system) => system.status === 'offline', 1);
       const { server } = await startServer(t, { host: '127.0.0.1', port: mortal, systemStatus: () => status });

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { describeInfo, describeStatus, describeStatusAndSave } from '../../../shared/describe.ts';
 import {
-  assertHarmless, type Ended, freePort, HARMLESS, HOSTILE, launchSystem, makeFolder, start, startOldServer, startServer,
+  assertHarmless, type Ended, freePort, HARMLESS, HOSTILE, launchSystem, makeFolder, start, startBasicServer, startServer,
   until,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
@@ -108,7 +108,7 @@ describe('control-client', AT_ONCE, () => {
 describe('control-client and a server that reports only its status', AT_ONCE, () => {
   for (const isOriginal of [false, true]) {
     it(`follows the status${isOriginal ? ', which is a number' : ''}`, async (t) => {
-      const { port, posted } = await startOldServer(t, isOriginal);
+      const { port, posted } = await startBasicServer(t, isOriginal);
       const client = (...args: string[]): Promise<Ended> => call(['--port', `${port}`, ...args]);
       assert.deepEqual(await client('status'), { code: 0, stdout: 'active\n', stderr: '' });
       const { shows } = watch(t, ['--port', `${port}`]);

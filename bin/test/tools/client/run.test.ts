@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { assertHarmless, launchSystem, startOldServer, startServer } from '../../helpers.ts';
+import { assertHarmless, launchSystem, startBasicServer, startServer } from '../../helpers.ts';
 import { AT_ONCE, at, call, linesOf } from './helpers.ts';
 import { ACTIVE, hideFailures, startWeb } from './systems.ts';
 import type { CommandDeclaration } from '../../../../control.ts';
@@ -90,7 +90,7 @@ describe('control-client run', AT_ONCE, () => {
     assert.equal(server.hasCommands(), false);
 
     const { port: undeclared } = await startWeb(t);
-    const { port: statusOnly } = await startOldServer(t);
+    const { port: statusOnly } = await startBasicServer(t);
     const { port: full, server: busy } = await startServer(t, { commands: COMMANDS, maxQueueSize: 1 });
     await call([...at(full), 'run', 'list']);
     const none = 'the server takes only pause, resume, save-state and shutdown';

@@ -8,7 +8,7 @@ import { Session } from '../../../console/session.ts';
 import { createClient } from '../../../shared/client.ts';
 import { REASON_HELP } from '../../../shared/commands.ts';
 import {
-  assertHarmless, type Ended, HARMLESS, HOSTILE, launchSystem, LIMIT, NO_TOKEN, startOldServer, startServer, TOKEN,
+  assertHarmless, type Ended, HARMLESS, HOSTILE, launchSystem, LIMIT, NO_TOKEN, startBasicServer, startServer, TOKEN,
 } from '../../helpers.ts';
 import { capture } from '../client/capture.ts';
 import { hideFailures, startWeb } from '../client/systems.ts';
@@ -104,7 +104,7 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 4 }, () => {
     const { port } = await startServer(t);
     const { stdout, stderr } = await converse(port, 'run\nevaluate\n');
     assert.deepEqual([stdout, stderr], ['the program declares no commands\n', unknown]);
-    const { port: statusOnly } = await startOldServer(t);
+    const { port: statusOnly } = await startBasicServer(t);
     assert.equal((await converse(statusOnly, 'evaluate\n', 'localhost')).stderr, unknown);
   });
 
@@ -123,7 +123,7 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 4 }, () => {
   });
 
   it('follows the status of a server that reports only that, as a number', async (t) => {
-    const { port, posted } = await startOldServer(t, true);
+    const { port, posted } = await startBasicServer(t, true);
     const input = 'status\ninfo\npause\nsave\nresume\nstatus\nshutdown\ny\n';
     const { stdout, stderr } = await converse(port, input, 'localhost');
     assert.deepEqual(posted, ['pause', 'save-state', 'resume', 'shutdown']);

@@ -14,7 +14,7 @@ const SUITE = { ...LIMIT, concurrency: 2, skip: lacks('Unix') };
 /** The types of the fields that control-mcp itself gives to results. */
 const TYPES: Readonly<Record<string, string>> = {
   system: 'string', status: 'string', error: 'string', note: 'string', now: 'string', tag: 'string', ended: 'string',
-  command: 'string', outcome: 'string', valueOmitted: 'string', reportedAt: 'string', time: 'string', event: 'string',
+  command: 'string', outcome: 'string', valueOmitted: 'string', reportedAt: 'string',
   silentSeconds: 'number', seconds: 'number', omitted: 'number', isCut: 'boolean', reported: 'object',
 };
 
@@ -42,7 +42,7 @@ const TEXTS: ReadonlyMap<string, string> = new Map([
 ]);
 
 const INFO = {
-  name: 'train', pid: 1, host: 'box', version: '0.12.0', startedAt: '2026-01-01T00:00:00.000Z', status: 'active',
+  name: 'train', pid: 1, host: 'box', version: '0.20.0', startedAt: '2026-01-01T00:00:00.000Z', status: 'active',
   since: '2026-01-01T00:00:00.000Z', heardAt: '2026-01-01T00:00:00.000Z', by: 'ana', reason: 'lunch',
   holds: [], asks: [], detail: { step: 5 }, accepts: {}, commands: [],
 };
@@ -143,13 +143,14 @@ function excessOf(value: unknown, maxLength: number, what: string): string[] {
   return length <= maxLength ? [] : [`${what}: ${length} of ${maxLength} characters`];
 }
 
-/** Checks that no system has changed the type of a field, in a result or in one of its systems or entries. */
+/** Checks that no system has changed the type of a field, in a result or in one of its systems or entries of a log. */
 function assertTyped({ systems = [], entries = [], ...fields }: any, where: string): void {
   for (const [name, type] of Object.entries(TYPES).filter(([name]) => Object.hasOwn(fields, name))) {
     assert.equal(typeof fields[name], type, `${where}.${name}`);
     assert.ok(fields[name] !== null, `${where}.${name}`);
   }
-  for (const [index, item] of [...systems, ...entries].entries()) assertTyped(item, `${where}[${index}]`);
+  for (const [index, item] of systems.entries()) assertTyped(item, `${where}[${index}]`);
+  for (const { time, event } of entries) assert.deepEqual([typeof time, typeof event], ['string', 'string'], where);
 }
 
 /** Calls a tool, checks the result, and returns the fields of it or of the error. */

@@ -7,7 +7,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION } from '../../../../control.ts';
 import {
-  clientAt, defer, freePort, getInfo, launchSystem, LIMIT, makeFolder, platformIs, preload, startOldServer, startServer,
+  clientAt, defer, freePort, getInfo, launchSystem, LIMIT, makeFolder, platformIs, preload, startBasicServer, startServer,
   TOKEN, until,
 } from '../../helpers.ts';
 import { TOOLS } from '../../../mcp/tools.ts';
@@ -88,7 +88,7 @@ describe('The commands of control-mcp', SUITE, () => {
   });
 
   it('do not include a resume of mine that would resume for everybody', async (t) => {
-    const webs = await Promise.all(['0.15.9', '0.16.0', '1.0.0', undefined].map((version) => {
+    const webs = await Promise.all(['0.15.9', '0.18.0', '1.0.0'].map((version) => {
       return startWeb(t, ({ method }) => {
         if (method === 'POST') return { result: 'ok', state: 'done', value: { released: true } };
         return { status: 'paused', version, commands: [] };
@@ -96,16 +96,15 @@ describe('The commands of control-mcp', SUITE, () => {
     }));
     const locked = at((await startServer(t, { host: '127.0.0.1', token: TOKEN })).port);
     const mcp = startMcp(t, ['--allow', 'resume', locked, ...webs.map(({ target }) => target)]);
-    const old = /^not sent: its server, version (0\.15\.9|unknown), would resume for everybody/;
     for (const [system, error] of [
-      [webs[0]?.target, old], [webs[3]?.target, old], [locked, /^not sent: Missing token/],
+      [webs[0]?.target, /^not sent: the server reports its status only/], [locked, /^not sent: Missing token/],
     ] as const) {
       assert.match((await mcp.fail('resume', { system, mine: true, reason: 'a test' })).error, error);
     }
-    for (const { target } of webs.slice(1, 3)) await mcp.call('resume', { system: target, mine: true, reason: 'a test' });
+    for (const { target } of webs.slice(1)) await mcp.call('resume', { system: target, mine: true, reason: 'a test' });
     const posted = webs.map(({ requests }) => requests.filter((request) => request.startsWith('POST')));
     const resume = 'POST /api/resume?by=mcp%3Atest&reason=a+test&mine=true';
-    assert.deepEqual(posted, [[], [resume], [resume], []]);
+    assert.deepEqual(posted, [[], [resume], [resume]]);
   });
 });
 
@@ -288,14 +287,14 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
   });
 
   it('report the status of a server without /api/info, which also shows that commands are done', async (t) => {
-    const { port, posted } = await startOldServer(t, true);
+    const { port, posted } = await startBasicServer(t, true);
     const system = `localhost:${port}`;
     const mcp = startMcp(t, [system]);
     const { status, reported } = await mcp.call('get_info', { system });
     assert.deepEqual([status, reported?.name], ['active', undefined]);
     assert.equal((await mcp.call('pause', { system, reason: 'a test' })).outcome, 'done');
     assert.equal((await mcp.call('wait', { system, until: 'paused', seconds: 30 })).ended, 'reached');
-    assert.equal((await mcp.fail('wait', { system, until: 'loss < 1' })).error, 'the server reports only its status');
+    assert.equal((await mcp.fail('wait', { system, until: 'loss < 1' })).error, 'the server reports its status only');
     const saved = await mcp.call('save_state', { system, reason: 'a test' });
     assert.equal(saved.outcome, 'pending');
     assert.match(saved.note, /reports no outcome/);
@@ -436,7 +435,7 @@ describe('A question of a program and control-mcp', SUITE, () => {
     const old = await startWeb(t, () => ({ ...ACTIVE, version: '0.17.0' }));
     const mcp = startMcp(t, [old.target]);
     const { error, status } = await mcp.fail('wait', { system: old.target, until: 'ask' });
-    assert.deepEqual([error, status], ['questions require a server of version 0.18 or later, got 0.17.0', 'active']);
+    assert.deepEqual([error, status], ['the server reports its status only', 'active']);
   });
 
   it('is never answered, by no tool, whatever --allow says and the model tries', async (t) => {

@@ -39,12 +39,12 @@ describe('StateFile', () => {
     assert.deepEqual(readdirSync(join(path, '..')), ['state.json']);
   });
 
-  it('reads texts of people and other versions; a hold without a credible time begins at the first start', (t) => {
+  it('reads texts of people; a hold without a credible time begins at the first start', (t) => {
     t.mock.timers.enable({ apis: ['Date'], now: Date.parse(SINCE) });
     for (const [what, fields, ...expected] of [
       ['an active one', { status: 'active' }],
       ['fields of other versions', { status: 'active', by: 7, pid: 4711, holds: 7 }],
-      ['of version 0.15', { status: 'paused', ...HOLD }, HOLD],
+      ['the only hold', { status: 'paused', ...HOLD }, HOLD],
       ['a time with an offset', { status: 'paused', since: '2026-01-23T07:00:00+01:00' }, {}],
       ['no time', { status: 'paused' }, {}],
       ['no time of a hold', { status: 'paused', holds: [HOLD, { by: 'ben@desk' }] }, HOLD, { by: 'ben@desk' }],
