@@ -1,12 +1,11 @@
 // control-client list: the targets or all live systems in a folder, and what they are doing; and the tables for it.
 
-import { once } from 'node:events';
 import { EXIT, paintStatus, warn } from '../shared/cli.ts';
 import { isAbsent, statusNameOf } from '../shared/client.ts';
-import { type Folder, inParallel, type Target } from '../shared/folder.ts';
+import { inParallel, type Target } from '../shared/folder.ts';
 import { jobState } from '../shared/terminal.ts';
 import { excerptOf, printable, printableJson } from '../shared/text.ts';
-import { compareRows, Fleet, Row } from './fleet.ts';
+import { compareRows, Row } from './fleet.ts';
 import { failure } from './verbs.ts';
 
 /** Prints a line for each system; on a terminal, a table. Returns the exit code. */
@@ -29,33 +28,6 @@ export async function list(targets: readonly Target[], isJson: boolean): Promise
     if (error !== '') warn(`${target.title}: ${error}`);
   }
   return exitCode;
-}
-
-/** Redraws the table every second, and soon after each change, until the signal. */
-export async function watchList(
-  targets: readonly Target[],
-  folders: readonly Folder[],
-  timeoutMs: number,
-  signal: AbortSignal,
-): Promise<void> {
-  const table = new Table();
-  const screen = new Screen((width, height) => {
-    const room = height - 3; // the header, an error, and the line where the terminal echoes ^C
-    const isCut = fleet.rows.length > room;
-    fleet.visible = fleet.rows.slice(0, isCut ? room - 1 : room);
-    const lines = table.linesOf(fleet.visible, width);
-    if (fleet.error !== '') lines.push(fit(fleet.error, width));
-    if (isCut) lines.push(`… ${fleet.rows.length - fleet.visible.length} more: control-client top shows all`);
-    return lines;
-  });
-  const fleet = new Fleet(signal, () => screen.refresh());
-  process.stdout.write('\n'.repeat(terminalSize().rows)); // keeps the earlier output in the scrollback
-  process.on('SIGCONT', screen.redraw);
-  fleet.add(targets);
-  for (const folder of folders) void fleet.addAll(folder, timeoutMs);
-  if (!signal.aborted) await once(signal, 'abort');
-  process.off('SIGCONT', screen.redraw);
-  screen.close();
 }
 
 function toJson({ target, machine, name, reportedName, pid, asks, system: { status, error, info } }: Row): string {

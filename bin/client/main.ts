@@ -11,7 +11,7 @@ import {
   dial, endLinks, findIn, foldersOf, FRAME, HELLO, keepTerminal, MAX_FRAME_LENGTH, PATIENCE_MS, unreachable,
 } from '../shared/via.ts';
 import { complete, COMPLETE, SCRIPTS } from './completion.ts';
-import { list, watchList } from './list.ts';
+import { list } from './list.ts';
 import { log } from './log.ts';
 import { type CommandLine, helpOn, parseCommandLine, resumeLineFor, senderIn, type Values } from './options.ts';
 import { Top } from './top.ts';
@@ -44,7 +44,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
     return EXIT.DONE; // the input keeps it running
   }
   const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
-  if (name === 'top' || (name === 'list' && values.watch === true)) return showLive(name, words, values, requestMs);
+  if (name === 'top') return showTop(words, values, requestMs);
   if (name === 'log') {
     const { json: isJson = false, follow: isFollowed = false } = values;
     return log(words, values, requestMs, { since, isJson, isFollowed, signal: endOfOutput() });
@@ -151,12 +151,11 @@ function warnUnreachable(): number {
 }
 
 /** Shows a live table of the targets or, without any, of all systems in the folder. */
-async function showLive(name: 'list' | 'top', names: string[], values: Values, timeoutMs: number): Promise<number> {
-  const what = name === 'list' ? 'list --watch' : 'top';
+async function showTop(names: string[], values: Values, timeoutMs: number): Promise<number> {
   const isTerminal = process.stdout.isTTY && process.stdin.isTTY;
   if (!isTerminal || values.json === true) {
     const why = isTerminal ? 'excludes --json' : 'requires a terminal';
-    throw new UsageError(`${what} ${why}; 'watch --all' prints a line for each change`);
+    throw new UsageError(`top ${why}; 'watch --all' prints a line for each change`);
   }
   const folders = foldersOf(values);
   const others = folders.filter(({ machine }) => machine.open !== undefined);
@@ -165,9 +164,7 @@ async function showLive(name: 'list' | 'top', names: string[], values: Values, t
   if (isAll) await findIn(others, (folder) => folder.systems({ timeoutMs }), PATIENCE_MS); // may ask for passwords
   else if (targets.length === 0) return warnUnreachable() || EXIT.OFFLINE;
   await keepTerminal();
-  const shown = isAll ? folders : [];
-  if (name === 'list') await watchList(targets, shown, timeoutMs, endOfOutput());
-  else await new Top().run(targets, shown, timeoutMs);
+  await new Top().run(targets, isAll ? folders : [], timeoutMs);
   endLinks();
   return EXIT.DONE;
 }

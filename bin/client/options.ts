@@ -51,7 +51,6 @@ const OPTIONS = {
     help: 'log: begin with the statuses at this time, such as 3:00 or 2026-11-23T03:00, or so long ago, such as 8h',
   },
   follow: { type: 'boolean', help: 'log: also print new lines, until interrupted' },
-  watch: { type: 'boolean', help: 'list: redraw the table until interrupted' },
   json: { type: 'boolean', help: 'print one line of JSON for each outcome or change' },
 } as const;
 
@@ -108,7 +107,7 @@ const LEASE_DAYS = 365;
 
 type Texts = 'host' | 'port' | 'socket' | 'targets' | 'timeout' | 'for' | 'reason' | 'by' | 'exec' | 'on' |
   'since';
-type Switches = 'all' | 'wait' | 'mine' | 'watch' | 'follow' | 'yes' | 'no' | 'json';
+type Switches = 'all' | 'wait' | 'mine' | 'follow' | 'yes' | 'no' | 'json';
 
 export type Values = Partial<Record<Texts, string | undefined> & Record<Switches, boolean | undefined>> & Where;
 

@@ -54,7 +54,7 @@ const SENDING = ['wait', 'timeout', 'reason', 'by'];
 const COMMANDS: readonly Command[] = [
   { name: 'status', help: 'print the status and its cause', options: ['timeout'] },
   { name: 'info', help: 'print all details and the latest commands', options: ['timeout'] },
-  { name: 'list', tool: 'client', elsewhere: ['ls', 'ps'], options: ['timeout', 'watch'],
+  { name: 'list', tool: 'client', elsewhere: ['ls', 'ps'], options: ['timeout'],
     help: 'list the targets, or all of the folder: name, process, status, since when, and target or detail' },
   { name: 'top', tool: 'client', help: 'show the targets, or all of the folder, in a live table with keys' },
   { name: 'watch', tool: 'client', help: 'print each new status and each command that is done, until interrupted',

@@ -1,4 +1,4 @@
-// The tables of control-client on a pseudo-terminal: list, list --watch and top; and the detail as list, top, watch and
+// The tables of control-client on a pseudo-terminal: list and top; and the detail as list, top, watch and
 // the board show it.
 
 import assert from 'node:assert/strict';
@@ -13,7 +13,7 @@ import { assertHarmless, type Ended, HOSTILE, launchSystem, LIMIT, makeFolder, s
 import { lacks } from '../../needs.ts';
 import { CTRL_C, CTRL_Z, pseudoTerminal, type Terminal, UP } from '../console/helpers.ts';
 import { HOSTILE_LINES, infoOf, linesOf as logOf, outcome, writeLog } from '../logs.ts';
-import { AT_ONCE, call, linesOf, onTerminal, run } from './helpers.ts';
+import { AT_ONCE, call, linesOf, onTerminal } from './helpers.ts';
 import { openSession, type Session, startSilent, startWeb, type Web } from './systems.ts';
 
 const SUITE = { ...AT_ONCE, skip: lacks('script') };
@@ -99,45 +99,12 @@ describe('control-client list on a terminal', SUITE, () => {
   });
 });
 
-describe('control-client list --watch', SUITE, () => {
-  it('redraws the table when systems change, come and go, with as many as fit', async (t) => {
-    const { show, open } = openTable(t);
-    for (let number = 2; number <= 40; number++) await show(`t${number}`);
-    let info: object = {};
-    const { end, requests } = await show('t1', () => info);
-    const { lines, showsLine, write, ended } = await open('list --watch');
-    await showsLine(/^… 14 more: control-client top shows all$/);
-    await until(() => lines().every((line, index) => index === 0 || index > 26 || line.startsWith(`t${index} `)));
-    assert.equal(lines()[29], '', 'for what the terminal shows of Ctrl-C');
-    info = { status: 'paused', by: 'ana' };
-    await showsLine(/^t1 +7 +paused by ana\b/);
-    await show('s');
-    await showsLine(/^s +7 +active\b/);
-    info = { commands: [{ command: 'shutdown', state: 'running', by: 'ana', reason: 'done' }] };
-    const before = requests.length;
-    await until(() => requests.length > before + 1); // the command was seen
-    end();
-    await showsLine(/^t1 +7 +offline: shutdown by ana: done/);
-    write('\x03');
-    assert.equal((await ended).code, 130);
-  });
-
-  it('requires a terminal, as top does, and excludes --json', async (t) => {
-    const hint = "; 'watch --all' prints a line for each change";
-    await assert.rejects(call(['list', '--watch']), { message: `list --watch requires a terminal${hint}` });
-    await assert.rejects(call(['top']), { message: `top requires a terminal${hint}` });
-    const rows: [args: string, message: RegExp][] = [
-      ['list --watch --json', /list --watch excludes --json; /],
-      ['top --json', /top excludes --json; /],
-    ];
-    for (const [args, message] of rows) {
-      const { code, stdout } = await onTerminal(t, args.split(' ')).ended;
-      assert.match(stdout, message);
-      assert.equal(code, 2);
-    }
-    const status = await run(t, ['status', '--watch']);
-    assert.deepEqual([status.code, status.stderr], [2, "control-client: --watch requires list, got 'status'\n"]);
-  });
+it('control-client top requires a terminal, and excludes --json', SUITE, async (t) => {
+  const hint = "; 'watch --all' prints a line for each change";
+  await assert.rejects(call(['top']), { message: `top requires a terminal${hint}` });
+  const { code, stdout } = await onTerminal(t, ['top', '--json']).ended;
+  assert.match(stdout, /top excludes --json; /);
+  assert.equal(code, 2);
 });
 
 describe('describeDetail', LIMIT, () => {
@@ -413,8 +380,6 @@ describe('control-client top', SUITE, () => {
     await showsLine(/^1 system: 1 offline$/);
     await launchSystem(t, {}, { webApiAddress: ['127.0.0.1', port] });
     await showsLine(new RegExp(`^\\S+ \\(${target}\\) +${process.pid} +active `));
-    const watched = await open(`list --watch ${target}`);
-    await watched.showsLine(new RegExp(`^\\S+ \\(${target}\\) +${process.pid} +active `));
   });
 
   it('prints no control characters of a name, a status or a filter', async (t) => {
@@ -515,17 +480,15 @@ describe('list and top of several machines', SUITE, () => {
       'b        train  7        active',
     ]);
     const down = `--via 'down=sh -c "echo no route >&2; exit 9"'`;
-    const { write, lines, showsLine } = await open(`${quoted(vias)} ${down} list --watch`);
-    await showsLine(/^down: sh ended with exit code 9: no route$/);
+    const { write, lines, showsLine } = await open(`${quoted(vias)} ${down} top`);
+    await showsLine(/; down: sh ended with exit code 9: no route$/);
     await showsLine(/^b +train +7 +active/);
-    assert.match(lines()[0] ?? '', /^MACHINE +NAME +PROCESS/);
-    write(CTRL_C);
+    assert.ok(lines().some((line) => /^MACHINE +NAME +PROCESS/.test(line)));
+    write('q');
     const named = ['--via', 'down=sh -c "echo no route >&2; exit 9"'];
-    for (const live of [['list', '--watch'], ['top']]) { // must not show all systems, which keys would control
-      const ended = await onTerminal(t, [...vias, ...named, ...live, 'down/train']).ended;
-      assert.equal(ended.code, 5, ended.stdout);
-      assert.equal(ended.stdout, 'control-client: down: sh ended with exit code 9: no route\r\n');
-    }
+    const ended = await onTerminal(t, [...vias, ...named, 'top', 'down/train']).ended;
+    assert.equal(ended.code, 5, 'it must not show all systems, which keys would control');
+    assert.equal(ended.stdout, 'control-client: down: sh ended with exit code 9: no route\r\n');
   });
 
   it('top filters by machine, and names it in each message and title', async (t) => {

@@ -218,7 +218,7 @@ describe('The help of control-client', LIMIT, () => {
       ['pause', sending, "pause --wait --reason 'GPU needed until noon'"],
       ['p', sending, "pause --wait --reason 'GPU needed until noon'"],
       ['INFO', [...common.slice(0, 7), 'timeout', ...common.slice(7)], 'info'],
-      ['list', [...common.slice(0, 7), 'timeout', 'watch', ...common.slice(7)], 'list'],
+      ['list', [...common.slice(0, 7), 'timeout', ...common.slice(7)], 'list'],
       ['completion', ['help', 'version'], 'completion fish | source'],
     ];
     for (const [word, options, example] of rows) {
