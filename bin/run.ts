@@ -6,7 +6,6 @@ import { isUtf8 } from 'node:buffer';
 import { closeSync, writeSync } from 'node:fs';
 import { isatty } from 'node:tty';
 import { askFromShell } from './run/ask.ts';
-import { Gpu } from './run/gpu.ts';
 import { endOrphans } from './run/keeper.ts';
 import { parseCommandLine } from './run/options.ts';
 import { tryRead } from './run/processes.ts';
@@ -34,8 +33,7 @@ async function main(): Promise<number> {
   if (process.pid === 1) say('process 1 must reap orphans, and control-run does not: start the container with --init');
   const place = await choosePlace(parsed.access, say);
   try {
-    const gpu = parsed.releasesGpu ? Gpu.find() : undefined;
-    const supervisor = new Supervisor({ ...parsed.settings, gpu, isOnTerminal }, place, say);
+    const supervisor = new Supervisor({ ...parsed.settings, isOnTerminal }, place, say);
     const { exitCode, text } = await supervisor.run();
     leaveTerminal(isOnTerminal && text === 'SIGINT');
     return exitCode;

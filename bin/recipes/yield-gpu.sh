@@ -5,7 +5,7 @@
 #   nohup ./yield-gpu.sh >yield-gpu.log 2>&1 &
 #
 # It does not resume what a person has paused, nor pause again what a person has resumed. It does not pause systems that
-# start later. A paused program keeps its GPU memory, unless control-run --release-gpu runs it.
+# start later. A paused program keeps its GPU memory, unless release-gpu.sh releases it.
 
 export CONTROL_BY=yield-gpu # a separate sender, so that it resumes only its own pauses
 at_least=500                # MiB: ignores the idle notebook of a colleague

@@ -4,7 +4,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { textOfJson } from '../shared/text.ts';
 import { type Program, ShellCommand } from './program.ts';
 import type { CommandOutcome, CommandRequest, WebApiServer } from '../../control.ts';
-import type { Gpu } from './gpu.ts';
 import type { Settings } from './options.ts';
 
 const URGENCY_MS = 50; // between two checks whether a command is urgent
@@ -133,23 +132,6 @@ export class Operator {
     return await this.#ask('pause', 'command', force).finally(() => clearTimeout(timer));
   }
 
-  readonly #releasing: Part = {
-    do: () => this.#useGpu(async (gpu) => {
-      const pids = this.#program.processes.list().map(({ pid }) => pid);
-      return await gpu.release(pids).catch((error: unknown) => {
-        if (gpu.isReleased) return error; // partly; a resume restores it
-        throw error;
-      });
-    }),
-    undo: () => this.#useGpu(async (gpu) => await gpu.restore()),
-  };
-
-  /** Only a signal interrupts it: the program may not survive that, but is about to end anyway. */
-  async #useGpu(use: (gpu: Gpu) => Promise<unknown>): Promise<unknown> {
-    const { gpu } = this.#settings;
-    return gpu && await this.#limit(use(gpu), 'signal', () => gpu.abandon());
-  }
-
   readonly #stopping: Part = {
     do: async () => {
       const program = this.#program;
@@ -162,7 +144,7 @@ export class Operator {
     undo: async () => this.#program.continue(),
   };
 
-  readonly #parts: readonly Part[] = [this.#commanding, this.#asking, this.#releasing, this.#stopping];
+  readonly #parts: readonly Part[] = [this.#commanding, this.#asking, this.#stopping];
 
   /** Keeps the program stopped, whoever continues it, such as a debugger or another supervisor. */
   async #watch(): Promise<void> {
@@ -212,8 +194,6 @@ export class Operator {
   #checkAwake(consequence: string): void {
     const { name, processes } = this.#program;
     if (processes.stopped.length > 0) throw new Error(`${name} is stopped${consequence}: resume it first`);
-    const isReleased = this.#settings.gpu?.isReleased === true;
-    if (isReleased) throw new Error(`${name} has released its GPU${consequence}: resume it first`);
   }
 
   /**
@@ -302,7 +282,7 @@ export class Operator {
     const parts = this.#parts.filter((part) => this.#inEffect.has(part) && !(part === this.#asking && way === 'ask'));
     // A stopped program runs again before SIGTERM only if it has something to do.
     const mustWake = way === 'ask' || way === 'signal' || this.#settings.resumeCommand !== undefined;
-    if (mustWake || this.#settings.gpu?.isReleased === true) await this.#perform('undo', parts);
+    if (mustWake) await this.#perform('undo', parts);
     try {
       if (this.saveWay === 'ask') return await this.#askToEnd(); // even while it is paused
       return this.saveWay === 'signal' ? await this.#saveBySignal() : saved;

@@ -8,7 +8,6 @@ import { describeOptions, parseDuration, parseInteger, parseOptions, parseText, 
 import { parseServerOptions, SERVER_ENVIRONMENT_HELP, SERVER_OPTIONS, type ServerAccess } from '../shared/client.ts';
 import { LOG_OPTIONS, LogFile } from '../shared/logfile.ts';
 import { StateFile } from './state.ts';
-import type { Gpu } from './gpu.ts';
 
 const OPTIONS = {
   ...SERVER_OPTIONS,
@@ -25,10 +24,6 @@ const OPTIONS = {
     help: 'pause runs this shell command first, and fails if it fails; CONTROL_REASON is the reason',
   },
   'resume-command': { type: 'string', value: 'CMD', help: 'resume runs this shell command last' },
-  'release-gpu': {
-    type: 'boolean',
-    help: 'pause moves the memory of NVIDIA GPUs to host memory, with cuda-checkpoint; resume moves it back',
-  },
   state: {
     type: 'string', value: 'FILE',
     help: 'record in this file whether the program is paused, by whom and why; if it was, it starts paused',
@@ -102,8 +97,6 @@ export interface Settings {
   /** Shell commands: the first step of a pause, and the last step of a resume. */
   pauseCommand: string | undefined;
   resumeCommand: string | undefined;
-  /** Releases the memory of the GPUs while the program is paused. */
-  gpu: Gpu | undefined;
   /** Remembers across restarts that the program is paused. */
   state: StateFile | undefined;
   log: LogFile;
@@ -119,8 +112,7 @@ export interface Settings {
 }
 
 interface CommandLine {
-  settings: Omit<Settings, 'isOnTerminal' | 'gpu'>;
-  releasesGpu: boolean;
+  settings: Omit<Settings, 'isOnTerminal'>;
   access: ServerAccess;
 }
 
@@ -163,7 +155,7 @@ export function parseCommandLine(commandLine: readonly string[]): CommandLine | 
     forceStopMs: forceStop === undefined ? undefined : parseDuration('--force-stop', forceStop) * 1000,
     maxRestarts: restart === undefined ? 0 : parseRestart('--restart', restart),
   };
-  return { settings, access, releasesGpu: values['release-gpu'] === true };
+  return { settings, access };
 }
 
 /** Splits the arguments: COMMAND is the first one that is neither an option nor the value of an option. */

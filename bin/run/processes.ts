@@ -380,7 +380,7 @@ function stateOfThreads(pid: number | string): string {
 }
 
 /** Returns a file of each thread; nothing if the process has ended. */
-export function readThreads(pid: number | string, file: string): string[] {
+function readThreads(pid: number | string, file: string): string[] {
   try {
     return readdirSync(`/proc/${pid}/task`).map((thread) => tryRead(`/proc/${pid}/task/${thread}/${file}`));
   } catch {

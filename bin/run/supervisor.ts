@@ -149,7 +149,6 @@ export class Supervisor {
     program.channel.close();
     this.#questions.withdraw(`${program.name} has ended`);
     if (!this.#isEnding) program.processes.release();
-    this.#settings.gpu?.forget();
     if (performance.now() - program.begunAt >= HEALTHY_MS) this.#restarts = 0;
     const { maxRestarts } = this.#settings;
     if (!end.isFailure || this.#isEnding || this.#restarts >= maxRestarts) {
@@ -247,7 +246,6 @@ export class Supervisor {
       started: program.startedAt.toISOString(),
       processes: processes.length,
       ...(process.platform !== 'win32' && measure(processes)), // unknown there
-      gpu: this.#settings.gpu?.isReleased === true ? 'released' : undefined,
       state: this.#settings.state?.error,
       ended: program.end?.text,
       exitCode: program.end?.exitCode,

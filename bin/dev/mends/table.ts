@@ -190,11 +190,8 @@ export const MENDS: readonly Mend[] = [
     edits: [['bin/run/supervisor.ts', 'return { ...this.#detail, run };', 'return { ...this.#detail, ...run };']],
   },
   {
-    bug: '`--release-gpu` believed',
-    edits: [[
-      'bin/run/gpu.ts',
-      "if (failures.length === 0) failures = await this.#confirm([...this.#held.keys()], 'checkpointed');", '',
-    ]],
+    bug: 'What is `release-gpu.sh` today believed',
+    edits: [['bin/recipes/release-gpu.sh', 'act checkpoint locked; failed=$(find_in locked); fi', 'act checkpoint locked; fi']],
   },
   {
     bug: 'A `--state` that could not be written',

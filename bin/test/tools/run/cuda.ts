@@ -1,4 +1,4 @@
-// Stand-ins for NVIDIA's cuda-checkpoint, with the states that NVIDIA documents, and for nvidia-smi.
+// A stand-in for NVIDIA's cuda-checkpoint, with the states that NVIDIA documents.
 
 import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
@@ -45,13 +45,6 @@ case $action:$state in
 esac
 `;
 
-const NVIDIA_SMI = `#!/bin/sh
-case $1 in
-  --query-compute-apps=pid,gpu_uuid,used_memory) cat "\${0%/*}/uses" ;;
-  --query-gpu=uuid,memory.free) cat "\${0%/*}/free" ;;
-esac
-`;
-
 export type Action = 'get-state' | 'lock' | 'checkpoint' | 'restore' | 'unlock';
 
 export class Cuda {
@@ -67,7 +60,6 @@ export class Cuda {
     this.shell = join(folder, 'libcuda.so.1');
     mkdirSync(this.folder);
     writeFileSync(join(this.folder, 'cuda-checkpoint'), CUDA_CHECKPOINT, { mode: 0o755 });
-    writeFileSync(join(this.folder, 'nvidia-smi'), NVIDIA_SMI, { mode: 0o755 });
     copyFileSync('/bin/sh', this.shell);
   }
 
@@ -77,7 +69,7 @@ export class Cuda {
 
   /** A script that makes its shell a process that uses CUDA. */
   get start(): string {
-    return `echo cuda00001400006 > /proc/$$/comm; echo running > ${this.folder}/$$.state`;
+    return `echo running > ${this.folder}/$$.state`;
   }
 
   stateOf(pid: number): string {
@@ -93,10 +85,11 @@ export class Cuda {
     writeFileSync(join(this.folder, `${pid}.${action}`), script);
   }
 
-  /** Returns the calls since it was last asked: those of one action at the same time in the order of the ids. */
+  /** Returns the calls since it was last asked that do something: those of one action at once in the order of the ids. */
   calls(): string[] {
-    const calls = readLines(join(this.folder, 'calls')).slice(this.#seen);
-    this.#seen += calls.length;
+    const all = readLines(join(this.folder, 'calls')).filter((call) => !call.startsWith('get-state'));
+    const calls = all.slice(this.#seen);
+    this.#seen = all.length;
     const groups: string[][] = [];
     for (const call of calls) {
       const [action] = call.split(' ');
@@ -104,12 +97,6 @@ export class Cuda {
       else groups.push([call]);
     }
     return groups.flatMap((group) => group.sort((one, other) => pidOf(one) - pidOf(other)));
-  }
-
-  /** Sets what nvidia-smi prints: the MiB that each process uses, and those that are free on each GPU. */
-  setMemory(uses: readonly [pid: number, gpu: string, mebibytes: number][], free: Record<string, number>): void {
-    writeFileSync(join(this.folder, 'uses'), uses.map((use) => `${use.join(', ')}\n`).join(''));
-    writeFileSync(join(this.folder, 'free'), Object.entries(free).map((gpu) => `${gpu.join(', ')}\n`).join(''));
   }
 }
 
