@@ -16,9 +16,9 @@ const PROBE_MS = 2000; // of a request to the server that uses the port
 async function main(): Promise<number> {
   const commandLine = parseCommandLine();
   if (commandLine === null) return EXIT.DONE;
-  const { listen, host, port, allowedHosts, isRecording } = commandLine;
+  const { listen, host, port, allowedHosts } = commandLine;
   const { targets, folders, ...keys } = await setUp(commandLine, TIMEOUT_MS);
-  const systems = new Systems(targets, isRecording);
+  const systems = new Systems(targets);
   await Promise.all(folders.map((folder) => followFolder(systems, folder, TIMEOUT_MS)));
   const settings = { systems, host, allowedHosts, ...keys };
   const addresses = await serve(settings, port).catch(async (error: Error) => {

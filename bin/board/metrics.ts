@@ -11,37 +11,32 @@ export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 const MAX_NUMBERS = 50; // in the detail of a system
 const STATUSES = [...Object.values(SystemStatus).map(({ statusName }) => statusName), NO_ANSWER, UNKNOWN];
 
-type System = Pick<BoardSystem, 'id' | 'title' | 'status' | 'state' | 'counts' | 'target'>;
+type System = Pick<BoardSystem, 'id' | 'title' | 'status' | 'state' | 'target'>;
 type Line = [labels: Record<string, string>, value: number];
 
 /** The metrics of all systems. Each line is unique: a duplicate would make the whole scrape fail. */
 export function formatMetrics(systems: readonly System[]): string {
   const labelled = labelsOf(systems);
-  const metric = (type: string, name: string, help: string, linesOf: (system: System) => Line[]): string => {
+  const metric = (name: string, help: string, linesOf: (system: System) => Line[]): string => {
     const lines = labelled.flatMap(([label, system]) => linesOf(system).map(([labels, value]) => {
       const { label: machine } = system.target.client.machine;
       const all = { system: label, ...machine && { machine }, ...labels };
       const pairs = Object.entries(all).map(([key, text]) => `${key}="${escape(text)}"`);
       return `${name}{${pairs.join(',')}} ${value}\n`;
     }));
-    return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.join('')}`;
+    return `# HELP ${name} ${help}\n# TYPE ${name} gauge\n${lines.join('')}`;
   };
   return [
-    metric('gauge', 'control_up', 'Whether the system responds with its status.', (system) => {
+    metric('control_up', 'Whether the system responds with its status.', (system) => {
       return [[{}, Number(isUp(system))]];
     }),
-    metric('gauge', 'control_status', 'Whether the system has this status: 1 for the current one.', (system) => {
+    metric('control_status', 'Whether the system has this status: 1 for the current one.', (system) => {
       return STATUSES.map((status) => [{ status }, Number(status === statusOf(system))]);
     }),
-    metric('gauge', 'control_asks', 'Open questions: each waits for an answer.', ({ state }) => {
+    metric('control_asks', 'Open questions: each waits for an answer.', ({ state }) => {
       return [[{}, state.asks.length]];
     }),
-    metric('counter', 'control_commands_total', 'Completed commands of all clients.', ({ counts }) => {
-      return [...counts].flatMap(([command, { done, failed }]): Line[] => {
-        return [[{ command, state: 'done' }, done], [{ command, state: 'failed' }, failed]];
-      });
-    }),
-    metric('gauge', 'control_detail', 'A number in the detail of a system that responds.', (system) => {
+    metric('control_detail', 'A number in the detail of a system that responds.', (system) => {
       const numbers = isUp(system) ? numbersIn(system.state.detail) : [];
       const unique = new Map(numbers.map(([name, value]) => [encodable(name), value]));
       return [...unique].slice(0, MAX_NUMBERS).map(([name, value]) => [{ name }, value]);

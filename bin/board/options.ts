@@ -36,10 +36,6 @@ const OPTIONS = {
     type: 'string', value: 'PATH',
     help: 'also keep a key in this file that shows everything but permits no commands and no answers',
   },
-  record: {
-    type: 'boolean',
-    help: 'sample every number every 10 s, even while no page is open, and keep up to 2 million samples for a day',
-  },
 } as const;
 
 const ADDRESS = { type: 'string', help: '' } as const;
@@ -76,7 +72,6 @@ export interface CommandLine {
   allowedHosts: string[];
   keyFile: string | undefined;
   viewKeyFile: string | undefined;
-  isRecording: boolean;
   words: readonly string[];
   sources: Pick<Sources, 'targets' | 'dir' | 'via'>;
 }
@@ -112,8 +107,7 @@ export function parseCommandLine(args?: readonly string[]): CommandLine | null {
   );
   if (keyFile !== undefined) parseText('--key-file', keyFile);
   if (viewKeyFile !== undefined) parseText('--view-key-file', viewKeyFile);
-  const isRecording = values.record === true;
-  return { listen, host, port, allowedHosts, keyFile, viewKeyFile, isRecording, words, sources: { targets, dir, via } };
+  return { listen, host, port, allowedHosts, keyFile, viewKeyFile, words, sources: { targets, dir, via } };
 }
 
 function refuseAddress({ host, port, socket }: Address): void {

@@ -1,25 +1,12 @@
 // The numbers in the detail of a system over time.
 
-const HOUR_MS = 3_600_000;
 const MAX_SAMPLES = 300; // in one response to a page: a plot has fewer pixels
-const STEPS = 64; // limitSamples() drops the oldest 64th of the time that all series cover
 const MAX_SERIES = 32; // of a system
 const DUE = 0.95; // of the interval: a timer may fire early
 
-/** How often samples are taken and how long they are kept. */
-export interface Period {
-  intervalMs: number;
-  keepMs: number;
-}
-
-/** For samples that are taken while a page is open. */
-export const LIVE: Period = { intervalMs: 1000, keepMs: HOUR_MS };
-
-/** For samples that are taken all the time (`--record`). */
-export const RECORD: Period = { intervalMs: 10_000, keepMs: 24 * HOUR_MS };
-
-/** The number of samples in all series together: 45 MB. */
-const MAX_TOTAL = 2_000_000;
+/** Samples are taken once a second while a page is open, and kept for an hour. */
+const INTERVAL_MS = 1000;
+export const KEEP_MS = 3_600_000;
 
 /** The time in milliseconds, and the value. */
 export type Sample = [time: number, value: number];
@@ -33,29 +20,11 @@ export function steadyNow(): number {
 export class Series {
   readonly #times: number[] = []; // two arrays of doubles take a quarter of the memory of pairs
   readonly #values: number[] = [];
-  readonly #period: Period;
-
-  constructor(period: Period = LIVE) {
-    this.#period = period;
-  }
 
   add(time: number, value: number): void {
     this.#times.push(time);
     this.#values.push(value);
-    this.dropUntil(time - this.#period.keepMs);
-  }
-
-  get length(): number {
-    return this.#times.length;
-  }
-
-  /** The time of the first sample; Infinity if there is none. */
-  get start(): number {
-    return this.#times[0] ?? Infinity;
-  }
-
-  dropUntil(time: number): void {
-    while (this.start <= time) {
+    while ((this.#times[0] ?? Infinity) <= time - KEEP_MS) {
       this.#times.shift();
       this.#values.shift();
     }
@@ -64,7 +33,7 @@ export class Series {
   /** The usual time between two samples on a page, which receives only some samples of a long series. */
   get intervalMs(): number {
     const times = this.#times;
-    return Math.max(this.#period.intervalMs, ((times.at(-1) ?? 0) - (times[0] ?? 0)) / MAX_SAMPLES);
+    return Math.max(INTERVAL_MS, ((times.at(-1) ?? 0) - (times[0] ?? 0)) / MAX_SAMPLES);
   }
 
   /** The samples after a time. Of too many, it returns the last in each interval. */
@@ -85,20 +54,11 @@ export class Series {
 /** The series of one system, by name. */
 export class SeriesGroup {
   readonly #series: Map<string, Series> = new Map(); // the latest last
-  readonly #period: Period;
   #sampledAt = 0;
-
-  constructor(period: Period) {
-    this.#period = period;
-  }
 
   /** Whether the next sample is due: the board may read a system more often. */
   get isDue(): boolean {
-    return steadyNow() - this.#sampledAt >= this.#period.intervalMs * DUE;
-  }
-
-  get all(): Iterable<Series> {
-    return this.#series.values();
+    return steadyNow() - this.#sampledAt >= INTERVAL_MS * DUE;
   }
 
   get(name: string): Series | undefined {
@@ -112,7 +72,7 @@ export class SeriesGroup {
 
   /** Drops the oldest series if there are too many: a program may use other names each time. */
   #seriesOf(name: string): Series {
-    const series = this.#series.get(name) ?? new Series(this.#period);
+    const series = this.#series.get(name) ?? new Series();
     this.#series.delete(name);
     this.#series.set(name, series);
     for (const oldest of this.#series.keys()) {
@@ -120,14 +80,5 @@ export class SeriesGroup {
       this.#series.delete(oldest);
     }
     return series;
-  }
-}
-
-/** Drops the oldest samples of all series together until there are few enough. */
-export function limitSamples(all: readonly Series[], maxTotal: number = MAX_TOTAL): void {
-  const count = (): number => all.reduce((sum, { length }) => sum + length, 0);
-  while (count() > maxTotal) {
-    const start = all.reduce((least, series) => Math.min(least, series.start), Infinity);
-    for (const series of all) series.dropUntil(start + Math.max(0, steadyNow() - start) / STEPS);
   }
 }

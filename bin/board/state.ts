@@ -1,9 +1,7 @@
 // The state of a system as pages show it, and the functions that read it from responses. Any program may have sent the
 // responses, so every field may have any type and text.
 
-import {
-  acceptedBy, COMMAND, CONTROL_COMMANDS, describeAnswer, describeValues, isAnswer, limitsOf, questionsIn,
-} from '../shared/declared.ts';
+import { acceptedBy, describeAnswer, describeValues, isAnswer, limitsOf, questionsIn } from '../shared/declared.ts';
 import { commandsOf, hasEnded, holdsOf, isCrash, type Progress, splitDetail, valueIn } from '../shared/describe.ts';
 import {
   type Body, excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson, timeIn,
@@ -298,39 +296,4 @@ export function readAskEnds(info: Body): AskEnd[] {
     const answer = `${excerptOf(by) || 'somebody'} has answered${values && `: ${values}`}${why && ` (${why})`}`;
     return { id: excerptOf(id), text: isAnswered ? answer : excerptOf(error), isAnswered };
   });
-}
-
-// ───── Counted commands ──────────────────────────────────────────────────────────────────────────────────────────
-
-const MAX_COUNTED = 64;
-
-/** How many commands of a name are done, and how many have failed. */
-export type Counts = Map<string, { done: number; failed: number }>;
-
-export class Counter {
-  readonly counts: Counts;
-
-  /** @param counts The counts to start from. */
-  constructor(counts: Counts = new Map(CONTROL_COMMANDS.map((command) => [command, { done: 0, failed: 0 }]))) {
-    this.counts = counts;
-  }
-
-  /**
-   * Adds completed commands and answers, but neither crashes nor refused saves, which control-run lists, too, nor
-   * questions that nobody has answered.
-   */
-  addAll(commands: readonly Body[], info: Body): void {
-    for (const entry of commands) {
-      const isUnanswered = isAnswer(entry) && entry['state'] === 'failed';
-      const isCounted = !isCrashEntry(entry) && !isRefusedSave(entry, info) && !isUnanswered;
-      if (isCounted) this.add(excerptOf(entry['command']), entry['state'] as 'done' | 'failed');
-    }
-  }
-
-  add(command: string, state: 'done' | 'failed'): void {
-    if (!COMMAND.test(command)) return;
-    const count = this.counts.get(command) ?? { done: 0, failed: 0 };
-    count[state] += 1;
-    if (this.counts.has(command) || this.counts.size < MAX_COUNTED) this.counts.set(command, count);
-  }
 }

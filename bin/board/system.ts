@@ -2,16 +2,14 @@
 
 import { SystemStatus } from '../../control.ts';
 import { BY, isAbsent, LINK_ENDED, NO_ANSWER } from '../shared/client.ts';
-import { CONTROL_COMMANDS } from '../shared/declared.ts';
 import { commandsOf, hasEnded, isCrash, progressOf, savedBy } from '../shared/describe.ts';
 import { hasLog, readHistory } from '../shared/log.ts';
 import { describeDone, follow, FollowedSystem } from '../shared/system.ts';
 import { type Body, excerpt, excerptOf, excerptOfJson, MAX_VALUE_LENGTH, timeIn } from '../shared/text.ts';
-import { LIVE, type Period, type Series, SeriesGroup, steadyNow } from './series.ts';
+import { SeriesGroup, steadyNow } from './series.ts';
 import {
-  canSaveIn, Counter, type Counts, currentValues, type DetailRow, isRefusedSave, type ListedCommand, type LogPart,
-  numbersIn, type OwnCommand, ownCommandsOf, readAskEnds, readAsks, readCommand, readHolds, readRows, type SentCommand,
-  type State, type Update,
+  canSaveIn, currentValues, type DetailRow, isRefusedSave, type ListedCommand, type LogPart, numbersIn, type OwnCommand,
+  ownCommandsOf, readAskEnds, readAsks, readCommand, readHolds, readRows, type SentCommand, type State, type Update,
 } from './state.ts';
 import type { Found } from '../shared/folder.ts';
 
@@ -26,7 +24,6 @@ const MAX_COMMANDS = 5; // and what runs, for which others may wait
 
 /** The part of the board that a system uses. */
 interface Board {
-  readonly period: Period;
   nextVersion(): number;
   onChange(): void;
 }
@@ -42,8 +39,7 @@ export class BoardSystem {
   readonly target: Found;
   readonly #system: FollowedSystem;
   readonly #board: Board;
-  readonly #series: SeriesGroup;
-  readonly #counter: Counter;
+  readonly #series = new SeriesGroup();
   #state: State;
   #published = ''; // the state at `version`, as JSON
   #ownCommands: OwnCommand[] = [];
@@ -59,19 +55,14 @@ export class BoardSystem {
   #heard = { at: 0, since: 0 }; // when the program last checked for commands, and since when reads report that
   readonly #end: AbortController = new AbortController();
 
-  /**
-   * @param isFound Whether it was found in a folder.
-   * @param counts The counts of the system that it replaces.
-   */
-  constructor(id: number, target: Found, board: Board, isFound: boolean = false, counts?: Counts) {
+  /** @param isFound Whether it was found in a folder. */
+  constructor(id: number, target: Found, board: Board, isFound: boolean = false) {
     this.id = id;
     this.target = target;
     this.title = excerpt(target.title);
     this.isFound = isFound;
     this.#system = new FollowedSystem(target.client);
     this.#board = board;
-    this.#counter = new Counter(counts);
-    this.#series = new SeriesGroup(board.period);
     this.#state = this.#draw();
     void this.#follow();
   }
@@ -97,15 +88,6 @@ export class BoardSystem {
 
   get state(): Readonly<State> {
     return this.#state;
-  }
-
-  get series(): Iterable<Series> {
-    return this.#series.all;
-  }
-
-  /** The completed commands of all clients since the board follows the system. */
-  get counts(): Counts {
-    return this.#counter.counts;
   }
 
   get isOffline(): boolean {
@@ -144,8 +126,7 @@ export class BoardSystem {
     const at = timeIn(info, 'heardAt') ?? now;
     if (Math.abs(at - this.#heard.at) > HEARD_MS) this.#heard = { at, since: now };
     this.#unheardSince = this.#isWatched && now - this.#heard.since >= SLOW_MS ? this.#heard.at : null;
-    const { period } = this.#board;
-    if ((this.#isWatched || period !== LIVE) && this.#series.isDue) {
+    if (this.#isWatched && this.#series.isDue) {
       const time = this.#board.nextVersion(); // later than any version that a page has
       this.#series.add(time, numbersIn(this.#rows).filter(([name]) => !/^(run\.)?pid$/.test(name)));
     }
@@ -201,9 +182,7 @@ export class BoardSystem {
     if (parameter !== '') sent.parameter = parameter;
     if (command === 'shutdown' && sent.state === 'done') { // the program may end before it can report that
       this.#takeSave({ command, state: 'done', value: received.value, at: new Date().toISOString() });
-      const hadEnded = this.#system.end !== null;
       if (!isAbsent(reply)) this.#system.confirmShutdown({ by: BY, reason });
-      if (!hadEnded) this.#countEnd();
     }
     this.#publish();
   }
@@ -226,20 +205,10 @@ export class BoardSystem {
   }
 
   async #follow(): Promise<void> {
-    for await (const { reply, before, completed } of this.#system.follow(this.#end.signal, WAIT_S)) {
-      this.#counter.addAll(completed, this.#system.info);
-      if (before !== undefined) this.#countEnd();
+    for await (const { reply } of this.#system.follow(this.#end.signal, WAIT_S)) {
       if (reply.ok && reply.body['commands'] !== undefined) this.#takeInfo(reply.body);
       this.#publish();
     }
-  }
-
-  /** Counts the shutdown that has ended the system, unless a response has listed it. */
-  #countEnd(): void {
-    const { end, info } = this.#system;
-    const latest = commandsOf(info).filter(({ command }) => CONTROL_COMMANDS.includes(excerptOf(command))).at(-1);
-    const isListed = latest?.['command'] === 'shutdown' && hasEnded(latest);
-    if (end !== null && !isCrash(end) && !isListed) this.#counter.add('shutdown', 'done');
   }
 
   #takeInfo(info: Body): void {

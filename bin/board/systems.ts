@@ -6,9 +6,9 @@ import { BY } from '../shared/client.ts';
 import { CONTROL_COMMANDS } from '../shared/declared.ts';
 import { type Folder, type Found, inParallel } from '../shared/folder.ts';
 import { findIn, PATIENCE_MS, unreachable } from '../shared/via.ts';
-import { limitSamples, LIVE, type Period, RECORD, steadyNow } from './series.ts';
+import { KEEP_MS, steadyNow } from './series.ts';
 import { BoardSystem } from './system.ts';
-import type { Counts, LogPart, Update } from './state.ts';
+import type { LogPart, Update } from './state.ts';
 
 const READ_MS = 1000;
 const CLOSED_MS = 15_000; // a page that sends no request for this long counts as closed
@@ -42,15 +42,9 @@ export class Systems {
   #readTimer: NodeJS.Timeout | undefined; // while a page is open
   #askedAt = 0; // when a page last sent a request
   #nextId = 0;
-  readonly #period: Period;
 
-  /** @param isRecording Whether to take samples even while no page is open. */
-  constructor(targets: readonly Found[], isRecording: boolean = false) {
-    this.#period = isRecording ? RECORD : LIVE;
+  constructor(targets: readonly Found[]) {
     for (const target of targets) this.add(target);
-    if (!isRecording) return;
-    setInterval(() => void this.read(), RECORD.intervalMs);
-    void this.read();
   }
 
   get size(): number {
@@ -99,7 +93,7 @@ export class Systems {
     });
     const removed = predecessor === undefined ? ended.slice(0, -MAX_ENDED) : [predecessor];
     for (const system of removed) this.#remove(system);
-    this.#add(target, true, predecessor?.counts);
+    this.#add(target, true);
   }
 
   #remove(system: BoardSystem): void {
@@ -107,15 +101,14 @@ export class Systems {
     this.#byId.delete(system.id);
   }
 
-  #add(target: Found, isFound: boolean, counts?: Counts): BoardSystem {
+  #add(target: Found, isFound: boolean): BoardSystem {
     const id = this.#nextId;
     this.#nextId += 1;
     const board = {
-      period: this.#period,
       nextVersion: () => this.#nextVersion(),
       onChange: () => void (this.#gatherTimer ??= setTimeout(() => this.#notify(), GATHER_MS)),
     };
-    const system = new BoardSystem(id, target, board, isFound, counts);
+    const system = new BoardSystem(id, target, board, isFound);
     this.#byId.set(id, system);
     if (this.#readTimer !== undefined) system.setWatched(true);
     return system;
@@ -132,7 +125,7 @@ export class Systems {
     const systems = this.all.filter(isChanged).map((system) => system.updateSince(known));
     const ids = [...this.#byId.keys()];
     return {
-      startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), by: BY, keepMs: this.#period.keepMs,
+      startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), by: BY, keepMs: KEEP_MS,
       ids, systems,
     };
   }
@@ -153,9 +146,7 @@ export class Systems {
 
   /** Reads the detail of all systems. */
   async read(): Promise<void> {
-    const { all } = this;
-    limitSamples(all.flatMap(({ series }) => [...series]));
-    await inParallel(all, (system) => system.read());
+    await inParallel(this.all, (system) => system.read());
   }
 
   /** The current time unless that version is taken: sample times thus compare with versions. */

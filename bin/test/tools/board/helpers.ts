@@ -5,7 +5,7 @@ import { spawnSync } from 'node:child_process';
 import { connect } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { after, type TestContext } from 'node:test';
-import { LIVE, type Period, steadyNow } from '../../../board/series.ts';
+import { steadyNow } from '../../../board/series.ts';
 import { BoardSystem } from '../../../board/system.ts';
 import { THIS_MACHINE } from '../../../shared/client.ts';
 import { type Running, startProgram, until } from '../../helpers.ts';
@@ -177,14 +177,13 @@ export const INFO: Readonly<Record<string, unknown>> = {
 export function createSystem(
   t: TestContext,
   reply: (options: RequestOptions, endpoint: string) => object | Promise<object>,
-  period: Period = LIVE,
 ): BoardSystem {
   const request = (endpoint: string, options: RequestOptions = {}): unknown => reply(options, endpoint);
   const client = { target: 'box:1', machine: THIS_MACHINE, shorten: String, request } as unknown as Target['client'];
   let version = 1;
   const nextVersion = (): number => (version = Math.max(version + 1, steadyNow()));
   const target = { name: 'box', title: 'box', label: '', client };
-  const system = new BoardSystem(0, target, { period, nextVersion, onChange: () => {} });
+  const system = new BoardSystem(0, target, { nextVersion, onChange: () => {} });
   t.after(() => system.close());
   return system;
 }

@@ -197,7 +197,6 @@ export interface Glance {
   status: string;
   /** The rest of the line: errors, durations, reasons. */
   text: string;
-  numbers: string[];
   button: string;
   height: number;
 }
@@ -209,10 +208,8 @@ export function glances(browser: Browser): Promise<Glance[]> {
     const text = (element) => (isVisible(element) ? element.innerText.trim() : '');
     return [...document.querySelectorAll('#systems .row')].filter(isVisible).map((row) => {
       const [status, note, rest] = row.querySelector('.brief').children;
-      const numbers = [...row.querySelectorAll('.number')].filter(isVisible);
       return {
         name: text(row.querySelector('.open')), status: text(status), text: text(note) + text(rest),
-        numbers: numbers.map(({ children: [name, value] }) => text(name) + ' ' + text(value)),
         button: text(row.querySelector('.toggle')), height: row.closest('article').offsetHeight,
       };
     });
