@@ -1,18 +1,11 @@
-// The x11 backend: speaks the X11 protocol over the socket of the display.
-//
-//   XInput2 raw key events   report each key that goes down or up, whatever window has the focus or a grab
-//   XGrabKey                 keeps the combination from the focused window, unless another client has grabbed it
-//
-// A key that activates our grab is reported twice: as a raw event, and as a core KeyPress, whose state includes locked
-// and latched modifiers. Until that key is released, all other keys are reported as core events only.
+// The x11 backend: speaks the X11 protocol over the socket of the display. XGrabKey gets the combinations, whatever
+// window has the focus, and keeps them from it, unless another client has grabbed them.
 
 import { readFileSync } from 'node:fs';
 import { connect, type NetConnectOpts, type Socket } from 'node:net';
 import { homedir, hostname } from 'node:os';
 import { join } from 'node:path';
-import {
-  type Action, BackendError, type Binding, HeldKeys, type Listener, type ListenerEvents, type Modifier,
-} from './keys.ts';
+import { type Action, BackendError, type Binding, type Listener, type ListenerEvents, type Modifier } from './keys.ts';
 
 const START_MS = 5000;
 const LAYOUT_MS = 100; // layout changes are reported in bursts
@@ -22,9 +15,6 @@ const LAYOUT_MS = 100; // layout changes are reported in bursts
 const EVDEV_OFFSET = 8; // X11 key code = evdev code + 8
 const [ANY_KEY, ANY_MODIFIER, ASYNC] = [0, 0x8000, 1];
 const BAD_ACCESS = 10;
-const XI = {
-  SELECT_EVENTS: 46, QUERY_VERSION: 47, ALL_MASTER_DEVICES: 1, RAW_KEY_PRESS: 13, RAW_KEY_RELEASE: 14,
-} as const;
 
 /** @param startMs Time limit for the X server to respond. */
 export async function listenX11(
@@ -44,13 +34,10 @@ class X11Listener implements Listener {
   readonly source: string;
   readonly bindings: readonly Binding[];
   readonly #events: ListenerEvents;
-  readonly #keys = new HeldKeys({ modifiers: new Map(), bindings: [] });
   readonly #noticed = new Set<Binding>(); // bindings whose problem has been reported
   readonly #actions = new Map<string, Action>(); // for core events, by key code and state
   readonly #connection: Connection;
   #roots: number[] = [];
-  #xinput = 0; // major opcode of the extension
-  #acted: number | null = null; // code of the held key whose action has been reported
   #released = ''; // code and time of the latest release in a core event
   #layoutTimer: NodeJS.Timeout | undefined;
 
@@ -71,8 +58,7 @@ class X11Listener implements Listener {
     try {
       await this.#connection.open();
       this.#roots = readRoots(this.#connection.setup);
-      this.#xinput = await this.#findXInput();
-      await Promise.all([this.#selectRawKeys(), this.#readLayout()]);
+      await this.#readLayout();
     } catch (error) {
       this.close();
       throw error instanceof BackendError ? error : new BackendError(`${this.source}: ${(error as Error).message}`);
@@ -89,23 +75,6 @@ class X11Listener implements Listener {
     this.#connection.close();
   }
 
-  async #findXInput(): Promise<number> {
-    const name = Buffer.from('XInputExtension');
-    const body = Buffer.concat([Buffer.from([name.length, 0, 0, 0]), pad(name)]);
-    const extension = await this.#connection.request(REQUEST.QUERY_EXTENSION, body);
-    const [isPresent, opcode] = [extension[8] === 1, extension[9] as number];
-    if (!isPresent) throw new BackendError(`${this.source} lacks XInput`);
-    const version = await this.#connection.request(opcode, Buffer.from([2, 0, 2, 0]), XI.QUERY_VERSION);
-    if (version.readUInt16LE(8) < 2) throw new BackendError(`${this.source} lacks XInput 2`);
-    return opcode;
-  }
-
-  #selectRawKeys(): Promise<unknown> {
-    const mask = (1 << XI.RAW_KEY_PRESS) | (1 << XI.RAW_KEY_RELEASE);
-    const body = words(this.#roots[0] as number, 1, XI.ALL_MASTER_DEVICES | (1 << 16), mask); // one mask, one word
-    return this.#connection.request(this.#xinput, body, XI.SELECT_EVENTS);
-  }
-
   /** Reads the layout and grabs the key codes of the bindings. */
   async #readLayout(): Promise<void> {
     const { setup } = this.#connection;
@@ -115,7 +84,6 @@ class X11Listener implements Listener {
       this.#connection.request(REQUEST.GET_MODIFIER_MAPPING),
     ]);
     const keymap = new Keymap(firstCode, mapping[1] as number, mapping.subarray(32), bitRows.subarray(32));
-    const bindings: [code: number, Binding][] = [];
     this.#actions.clear();
     const grabs: Promise<unknown>[] = this.#roots.map((root) => {
       return this.#connection.request(REQUEST.UNGRAB_KEY, words(root, ANY_MODIFIER), ANY_KEY);
@@ -127,15 +95,13 @@ class X11Listener implements Listener {
       const states = keymap.statesOf(modifiers);
       if (states.length === 0) this.#notice(binding, `the keyboard layout lacks a modifier of ${name}`);
       for (const code of codes) {
-        bindings.push([code, binding]);
         for (const state of states) {
           this.#actions.set(`${code} ${state}`, binding.action);
           grabs.push(...this.#grab(binding, code, state));
         }
       }
     }
-    this.#keys.layout = { modifiers: keymap.modifiers, bindings };
-    await Promise.all([...grabs, this.#readHeld()]);
+    await Promise.all([...grabs, this.#connection.request(REQUEST.GET_INPUT_FOCUS)]); // whose reply confirms the grabs
   }
 
   #grab(binding: Binding, code: number, state: number): Promise<void>[] {
@@ -145,7 +111,7 @@ class X11Listener implements Listener {
         await this.#connection.request(REQUEST.GRAB_KEY, body);
       } catch (error) {
         const { name } = binding.combination;
-        const problem = `another application also uses ${name} and may react to the same key press`;
+        const problem = `another application has grabbed ${name}, which does nothing here`;
         if ((error as Error).cause === BAD_ACCESS) this.#notice(binding, problem);
       }
     });
@@ -157,25 +123,12 @@ class X11Listener implements Listener {
     this.#events.onNotice(`${problem}; set ${binding.option} to another combination`);
   }
 
-  /** Reads which keys are down. */
-  async #readHeld(): Promise<void> {
-    await this.#connection.request(REQUEST.QUERY_KEYMAP, NOTHING, 0, (reply) => {
-      const codes = Array.from({ length: 256 }, (_, code) => code);
-      this.#keys.reset(codes.filter((code) => (reply[8 + (code >> 3)] as number) & (1 << (code & 7))));
-    });
-  }
-
   #onEvent(event: Buffer): void {
     const type = (event[0] as number) & 0x7f;
     if (type === MESSAGE.KEY_PRESS) {
       this.#onCorePress(event[1] as number, event.readUInt32LE(4), event.readUInt16LE(28) & 0xff);
     } else if (type === MESSAGE.KEY_RELEASE) {
-      this.#onRelease(event[1] as number);
       this.#released = `${event[1]} ${event.readUInt32LE(4)}`;
-    } else if (type === MESSAGE.GENERIC && event[1] === this.#xinput) {
-      const code = event.readUInt32LE(16);
-      if (event.readUInt16LE(8) === XI.RAW_KEY_PRESS) this.#act(code, this.#keys.press(code));
-      else this.#onRelease(code);
     } else if (type === MESSAGE.MAPPING_NOTIFY) {
       clearTimeout(this.#layoutTimer);
       const onError = (): void => {}; // onEnd reports that the connection has ended
@@ -183,22 +136,10 @@ class X11Listener implements Listener {
     }
   }
 
-  /** On auto-repeat, the release and the press have the same server time. Raw events do not repeat. */
+  /** On auto-repeat, the release and the press have the same server time. */
   #onCorePress(code: number, time: number, state: number): void {
-    const isRepeat = this.#released === `${code} ${time}`;
-    this.#keys.press(code);
-    if (!isRepeat && this.#acted !== code) this.#act(code, this.#actions.get(`${code} ${state}`) ?? null);
-  }
-
-  #onRelease(code: number): void {
-    this.#keys.release(code);
-    if (this.#acted === code) this.#acted = null;
-  }
-
-  #act(code: number, action: Action | null): void {
-    if (action === null) return;
-    this.#acted = code;
-    this.#events.onPress(action);
+    const action = this.#released === `${code} ${time}` ? undefined : this.#actions.get(`${code} ${state}`);
+    if (action !== undefined) this.#events.onPress(action);
   }
 }
 
@@ -223,7 +164,6 @@ const ALT_KEYSYMS = [0xffe9, 0xffea];
 const SUPER_KEYSYMS = [0xffeb, 0xffec];
 
 class Keymap {
-  readonly modifiers = new Map<number, Modifier>(); // by key code
   readonly #rows = new Map<number, number[]>(); // keysyms by key code: plain and shifted, for each group
   readonly #columns: number;
   readonly #masks = new Map<Modifier, number>();
@@ -247,7 +187,6 @@ class Keymap {
         continue;
       }
       this.#masks.set(modifier, (this.#masks.get(modifier) ?? 0) | (1 << bit));
-      for (const code of codes) this.modifiers.set(code, modifier);
     }
   }
 
@@ -282,12 +221,11 @@ class Keymap {
 //   request      opcode, 1 byte of data, length (16 bits, in units of 4 bytes), body
 //   error (0)    32 bytes; sequence number of the request at byte 2
 //   reply (1)    32 bytes + 4 × the 32 bits at byte 4; sequence number of the request at byte 2
-//   event        32 bytes: KeyPress (2), KeyRelease (3), MappingNotify (34); of an extension (35): length as of a reply
+//   event        32 bytes: KeyPress (2), KeyRelease (3), MappingNotify (34)
 
-const MESSAGE = { ERROR: 0, REPLY: 1, KEY_PRESS: 2, KEY_RELEASE: 3, MAPPING_NOTIFY: 34, GENERIC: 35 } as const;
+const MESSAGE = { ERROR: 0, REPLY: 1, KEY_PRESS: 2, KEY_RELEASE: 3, MAPPING_NOTIFY: 34 } as const;
 const REQUEST = {
-  GRAB_KEY: 33, UNGRAB_KEY: 34, QUERY_KEYMAP: 44, QUERY_EXTENSION: 98, GET_KEYBOARD_MAPPING: 101,
-  GET_MODIFIER_MAPPING: 119,
+  GRAB_KEY: 33, UNGRAB_KEY: 34, GET_INPUT_FOCUS: 43, GET_KEYBOARD_MAPPING: 101, GET_MODIFIER_MAPPING: 119,
 } as const;
 const NOTHING = Buffer.alloc(0);
 
@@ -333,20 +271,13 @@ export class Connection {
   /**
    * Sends a request and resolves with its reply; if it has none, with nothing at the reply to a later request.
    * Rejects on an error, whose cause is the code of the X server.
-   *
-   * @param onReply Receives the reply before any later event is handled.
    */
-  request(
-    opcode: number,
-    body: Buffer = NOTHING,
-    data: number = 0,
-    onReply?: (reply: Buffer) => void,
-  ): Promise<Buffer> {
+  request(opcode: number, body: Buffer = NOTHING, data: number = 0): Promise<Buffer> {
     const head = Buffer.from([opcode, data, 0, 0]);
     head.writeUInt16LE(1 + body.length / 4, 2);
     this.#socket.write(Buffer.concat([head, body]));
     this.#requests += 1;
-    return this.#response(this.#requests & 0xffff, onReply);
+    return this.#response(this.#requests & 0xffff);
   }
 
   /** Ends the time limit for the start. */
@@ -365,14 +296,8 @@ export class Connection {
     this.#socket.write(Buffer.concat([head, pad(name), pad(cookie)]));
   }
 
-  #response(sequenceNumber: number, onReply?: (reply: Buffer) => void): Promise<Buffer> {
-    return new Promise((done, reject) => {
-      const resolve = (reply: Buffer): void => {
-        onReply?.(reply);
-        done(reply);
-      };
-      this.#pending.push({ sequenceNumber, resolve, reject });
-    });
+  #response(sequenceNumber: number): Promise<Buffer> {
+    return new Promise((resolve, reject) => this.#pending.push({ sequenceNumber, resolve, reject }));
   }
 
   #onData(chunk: Buffer): void {
@@ -399,7 +324,7 @@ export class Connection {
     for (;;) {
       if (this.#input.length < 32) return;
       const type = (this.#input[0] as number) & 0x7f;
-      const more = type === MESSAGE.REPLY || type === MESSAGE.GENERIC ? 4 * this.#input.readUInt32LE(4) : 0;
+      const more = type === MESSAGE.REPLY ? 4 * this.#input.readUInt32LE(4) : 0;
       if (this.#input.length < 32 + more) return;
       const message = this.#input.subarray(0, 32 + more);
       this.#input = this.#input.subarray(32 + more);

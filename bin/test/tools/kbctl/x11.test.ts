@@ -74,13 +74,11 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
     }
   });
 
-  it('reports a press while another client has grabbed the keyboard, also with modifiers held before', async (t) => {
+  it('reports a press with modifiers that were held before', async (t) => {
     await display.user.press('+alt +shift');
     const { arrived } = await listen(t, display);
     await display.user.press('p -shift -alt');
-    await (await XClient.connect(t, display.env)).grabKeyboard();
-    await display.user.press('alt+shift+p');
-    assert.deepEqual(await arrived(), ['pause', 'pause']);
+    assert.deepEqual(await arrived(), ['pause']);
   });
 
   it('recognizes locked modifiers that are not held', async (t) => {
@@ -110,18 +108,14 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
     assert.equal(actions.length, 3);
   });
 
-  it('works when another client has grabbed the combination, and reports that', async (t) => {
-    const [first, second] = [await listen(t, display), await listen(t, display)];
+  it('leaves a combination to another client that has grabbed it, and reports that', async (t) => {
+    const [first, second] = [await listen(t, display), await listen(t, display, { 'resume-key': 'ctrl+F9' })];
     const { user } = display;
-    await user.press('+alt +shift +p hold -p -shift -alt alt+shift+p alt+shift+p');
-    assert.deepEqual(await first.arrived(), ['pause', 'pause', 'pause']);
-    await until(() => second.actions.length === 4);
-    assert.deepEqual(second.actions, ['pause', 'pause', 'pause', 'resume']);
+    await user.press('+alt +shift +p hold -p -shift -alt alt+shift+p ctrl+F9');
+    await until(() => second.actions.length === 1);
+    assert.deepEqual([await first.arrived(), second.actions], [['pause', 'pause'], ['resume']]);
     assert.deepEqual([first.notices, second.notices], [[], [
-      'another application also uses Alt+Shift+P and may react to the same key press; ' +
-        'set --pause-key to another combination',
-      'another application also uses Alt+Shift+R and may react to the same key press; ' +
-        'set --resume-key to another combination',
+      'another application has grabbed Alt+Shift+P, which does nothing here; set --pause-key to another combination',
     ]]);
   });
 
@@ -170,21 +164,11 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
     ]);
   });
 
-  const toggle = ['us,ru', 'grp:alt_shift_toggle'] as const;
-  const options: [layout: readonly [string, string], keys: string][] = [
-    [toggle, '+alt +shift CODE -shift -alt'], [toggle, '+shift +alt CODE -alt -shift'],
-    [['us', 'altwin:swap_alt_win'], 'super+shift+CODE'],
-  ];
-  it('reports each press once where Alt+Shift switches the layout, or where other keys are Alt', async (t) => {
-    for (const [layout, keys] of options) {
-      await display.setLayout(...layout);
-      const { arrived, close } = await listen(t, display);
-      for (let round = 0; round < 3; round += 1) { // the toggle leads to us, ru, us
-        await display.user.press(keys.replaceAll('CODE', 'p'));
-        assert.deepEqual(await arrived(keys.replaceAll('CODE', 'r')), ['pause'], `${layout}, ${keys}`);
-      }
-      close();
-    }
+  it('reports each press once where other keys are Alt', async (t) => {
+    await display.setLayout('us', 'altwin:swap_alt_win');
+    const { arrived } = await listen(t, display);
+    await display.user.press('super+shift+p');
+    assert.deepEqual(await arrived('super+shift+r'), ['pause']);
   });
 
   it('follows changes of the layout', async (t) => {
@@ -376,8 +360,9 @@ class XClient {
         for (const name of names) this.#fakeKey(name, true);
         for (const name of names.reverse()) this.#fakeKey(name, false);
       }
+      await this.#sync();
+      await sleep(2); // a press in the millisecond of the release is a repetition to X11
     }
-    await this.#sync();
   }
 
   /** Opens a window that receives what is typed. */
@@ -394,11 +379,6 @@ class XClient {
     await this.#sync();
     const codes = this.#typed.splice(0).filter((code) => !Object.values(MODIFIER_CODES).includes(code));
     return codes.map((code) => Object.keys(CODES).find((name) => CODES[name] === code) ?? `${code}`);
-  }
-
-  async grabKeyboard(): Promise<void> {
-    const [NOW, ASYNC] = [0, 0x0101]; // of the pointer and of the keyboard
-    assert.equal((await this.#ask(31, [this.#root, NOW, ASYNC]))[1], 0, 'grabbed'); // GrabKeyboard
   }
 
   /** Locks exactly these modifiers, without a key press. */
