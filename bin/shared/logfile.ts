@@ -1,7 +1,7 @@
 // The log of a tool that serves a web API: which file, and the lines that the tool itself appends. The server appends
 // the others, see its option `log`.
 
-import { closeSync, constants, fstatSync, openSync, readSync, statfsSync, statSync, writeSync } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync, readSync, statSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { checkTrusted } from '../../control.ts';
 import { type Option, parseText, type TextOption, UsageError } from './cli.ts';
@@ -123,30 +123,9 @@ function explain(error: unknown, path: string | undefined): string {
 /**
  * Creates the folder if necessary. Returns the path of the file in it.
  *
- * @throws {Error} If that fails, or the folder is on a network file system.
+ * @throws {Error} If that fails.
  */
 function prepareDefault(name: string): string {
-  const folder = stateFolder();
-  createFolders(folder, 0o700);
-  if (process.platform === 'linux') {
-    const network = networkOf(statfsSync(folder, { bigint: true }).type);
-    if (network !== undefined) throw new Error(`'${folder}' is on a network file system (${network})`);
-  }
+  createFolders(stateFolder(), 0o700);
   return logFileOf(name);
-}
-
-/** By the type of a file system: see statfs(2), and for the last three the headers of these. */
-const NETWORKS: ReadonlyMap<number, string> = new Map([
-  [0x6969, 'NFS'], [0x517b, 'SMB'], [0xff534d42, 'CIFS'], [0xfe534d42, 'SMB2'], [0x01021997, '9p'],
-  [0x65735546, 'FUSE'], [0x5346414f, 'AFS'], [0x6b414653, 'AFS'], [0x73757245, 'Coda'], [0x00c36400, 'Ceph'],
-  [0x0bd00bd0, 'Lustre'], [0x47504653, 'GPFS'], [0x19830326, 'BeeGFS'],
-]);
-
-/**
- * Returns what kind of network file system this is: there, an append is not atomic, and may hang. Undefined for others.
- *
- * @param type A 32-bit number, which the kernel may have sign-extended.
- */
-export function networkOf(type: bigint): string | undefined {
-  return NETWORKS.get(Number(BigInt.asUintN(32, type)));
 }

@@ -9,19 +9,13 @@ import {
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
-import { appendTo, networkOf } from '../../../shared/logfile.ts';
-import { getInfo, makeFolder, perform, preload, runProgram, start, startForeign, TOKEN } from '../../helpers.ts';
+import { appendTo } from '../../../shared/logfile.ts';
+import { getInfo, makeFolder, perform, runProgram, start, startForeign, TOKEN } from '../../helpers.ts';
 import { lacks, NOBODY } from '../../needs.ts';
 import { exitCodeOf, IN_PROC, isTidy, run, shell, startRun, WAIT } from './helpers.ts';
 
 type Entry = Record<string, unknown> & { event: string; pid: number };
 
-const NFS = preload(`
-  import fs from 'node:fs';
-  import { syncBuiltinESMExports } from 'node:module';
-  fs.statfsSync = () => ({ type: 0x6969n });
-  syncBuiltinESMExports();
-`);
 const REMEDY = '--log requires a file of this user, in a folder of its own';
 const OTHERS = '--log FILE logs to another file, --no-log to none';
 
@@ -60,19 +54,6 @@ describe('appendTo', { skip: lacks('Unix') }, () => {
     assert.equal(new Date(time).toISOString(), time);
     assert.deepEqual([fields, torn, JSON.parse(third).ended, rest], [entry, '{"time":', 'a\x9b\u2028b', ['']]);
     assert.doesNotMatch(third, /[\x9b\u2028]/); // escaped: a terminal may show the file
-  });
-});
-
-describe('networkOf', () => {
-  it('knows network file systems by their types, also sign-extended', () => {
-    const rows: [type: bigint, name: string | undefined][] = [
-      [0x6969n, 'NFS'], [0x517bn, 'SMB'], [0xff534d42n, 'CIFS'], [0xffffffffff534d42n, 'CIFS'], [0xfe534d42n, 'SMB2'],
-      [0x01021997n, '9p'], [0x65735546n, 'FUSE'], [0x5346414fn, 'AFS'], [0x6b414653n, 'AFS'], [0x73757245n, 'Coda'],
-      [0x00c36400n, 'Ceph'], [0x0bd00bd0n, 'Lustre'], [0x47504653n, 'GPFS'], [0x19830326n, 'BeeGFS'],
-      [0xef53n, undefined], [0x01021994n, undefined], [0x58465342n, undefined], [0x9123683en, undefined],
-      [0x794c7630n, undefined], [0x2fc12fc1n, undefined], // ext4, tmpfs, XFS, Btrfs, overlay, ZFS
-    ];
-    for (const [type, name] of rows) assert.equal(networkOf(type), name, type.toString(16));
   });
 });
 
@@ -184,16 +165,6 @@ describe('control-run: the log', suite, () => {
   it('says nothing of a log that is off, and has none in /api/info', async (t) => {
     const { port } = await startRun(t, ['--no-log'], shell(WAIT), { XDG_STATE_HOME: '/proc/x' });
     assert.equal('log' in await getInfo(port), false);
-  });
-
-  it('is not by default on a network file system', async (t) => {
-    const { folder, env } = makeState(t, 'true');
-    const { code, stderr } = await run(t, [], ['true'], '', { ...env, ...NFS });
-    const reason = `'${folder}' is on a network file system (NFS)`;
-    assert.deepEqual([code, stderr], [0, `control-run: cannot log: ${reason}; ${OTHERS}\n`]);
-    const path = join(folder, 'log');
-    assert.equal((await run(t, ['--log', path], ['true'], '', { ...env, ...NFS })).stderr, '');
-    assert.deepEqual([runsIn(path).length, readdirSync(folder)], [2, ['log']]);
   });
 
   it('has a start and an end for each run of the program, also after SIGKILL', async (t) => {
