@@ -89,7 +89,7 @@ export const DIR_OPTION: TextOption = {
 const IS_WINDOWS = process.platform === 'win32';
 
 /** Of a name in the path of a socket: see `socketName` in control.ts. */
-export const MAX_NAME_LENGTH = 32;
+const MAX_NAME_LENGTH = 32;
 export const MAX_PATH_LENGTH = 94; // bytes; no server has a longer one
 const YOUNG_MS = 60_000; // a server other than control.ts may not listen yet on a new socket
 

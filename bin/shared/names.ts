@@ -5,14 +5,9 @@ import { dirname, resolve } from 'node:path';
 import { text as readAll } from 'node:stream/consumers';
 import { DEFAULT_HOST, DEFAULT_PORT } from '../../control.ts';
 import { listOf, suggest, UsageError } from './cli.ts';
-import {
-  type Address, ADDRESS_PARTS, createClient, isAbsent, type PrintableClient, type Reach, readTrusted,
-} from './client.ts';
+import { type Address, ADDRESS_PARTS, createClient, type PrintableClient, type Reach, readTrusted } from './client.ts';
 import { splitDetail } from './describe.ts';
-import {
-  type Folder, type Found, inParallel, labelled, MAX_NAME_LENGTH, nameInPath, patternOf, type Socket, type Target,
-} from './folder.ts';
-import { excerptOf } from './text.ts';
+import { type Folder, type Found, inParallel, labelled, patternOf, type Socket, type Target } from './folder.ts';
 import { findIn, folderOf, foldersFor, foldersOf, unreachable, type Where } from './via.ts';
 
 /** A target as written. */
@@ -145,16 +140,15 @@ async function find(word: Word, all: readonly Folder[], sources: Sources): Promi
   }
 }
 
-/** Returns the live systems with a name, a process id or both: `train`, `2551`, `train-2551`, `train-*`. */
+/** Returns the live systems with a name (as in its path), a process id or both: `train`, `2551`, `train-2551`, `train-*`. */
 async function findNamed(text: string, folder: Folder, reach: Reach): Promise<Found[]> {
   const live = (mayBeMeant: (socket: Socket) => boolean): Promise<Found[]> => folder.find(mayBeMeant, reach);
-  const inPath = nameInPath(text);
-  const named = await ofName(await live(({ name }) => name === inPath), text);
-  const pattern = named.length === 0 ? patternOf(text) : null;
+  const pattern = patternOf(text);
   if (pattern !== null) return live(({ name }) => pattern.test(name)); // not NAME-PID: train-* is not train
+  const named = await live(({ name }) => name === text);
   const [, ownName, pid] = /^(?:(.+)-)?(\d+)$/s.exec(text) ?? [];
   if (pid === undefined) return named;
-  const hasOwnName = ({ name }: Socket): boolean => ownName === undefined || name === nameInPath(ownName);
+  const hasOwnName = ({ name }: Socket): boolean => ownName === undefined || name === ownName;
   const processes = await live((socket) => hasOwnName(socket) && socket.pid === pid);
   const found = [...named, ...processes];
   if (found.length === 0) return filter(await live(hasOwnName), (target) => controls(target, Number(pid)));
@@ -167,37 +161,6 @@ async function filter(targets: Found[], isMeant: (target: Found) => Promise<bool
   const meant = new Set<Found>();
   await inParallel(targets, async (target) => void (await isMeant(target) && meant.add(target)));
   return targets.filter((target) => meant.has(target));
-}
-
-/**
- * Narrows down the systems with a name in their paths. Requests their real names where these may differ.
- *
- * @throws {UsageError} If the name stays ambiguous.
- */
-async function ofName(targets: Found[], text: string): Promise<Found[]> {
-  const isInPath = nameInPath(text) === text;
-  const mayDiffer = text.includes('_') || text.length === MAX_NAME_LENGTH;
-  if (isInPath && (targets.length === 1 || !mayDiffer)) return targets;
-  const names = new Map<Found, unknown>();
-  let doubt: string | undefined;
-  await inParallel(targets, async (target) => {
-    const { title, client } = target;
-    const reply = await client.request('info');
-    if (isAbsent(reply)) return;
-    names.set(target, reply.ok ? reply.body['name'] : undefined);
-    if (reply.ok) return;
-    doubt = `cannot determine whether ${title} is '${text}': ${client.shorten(reply.error)}; write ${title}`;
-  });
-  const found = targets.filter((target) => names.has(target));
-  const different = [...new Set(found.map((target) => names.get(target)))];
-  const isSame = different.length === 1 || different.every((name) => name === undefined || name === text);
-  if (isInPath && isSame) return found;
-  if (doubt !== undefined) throw new UsageError(doubt);
-  const meant = found.filter((target) => names.get(target) === text);
-  if (meant.length > 0 || !isInPath) return meant;
-  const titleOf = (name: unknown): string | undefined => found.find((target) => names.get(target) === name)?.title;
-  const examples = different.slice(0, MAX_SHOWN).map((name) => `'${excerptOf(name)}' (${titleOf(name)})`);
-  throw new UsageError(`'${text}' may be ${listOf(examples)}: write that name or NAME-PID`);
 }
 
 /** Whether the system is control-run and the process is its program: lists show that process. */
