@@ -1,64 +1,54 @@
-// control-client completion: Tab in bash, zsh and fish, for all seven tools. The script of a shell passes the line
-// before the cursor to `control-client __complete`, which prints what may come next: a directive, and after `words` one
-// word per line, with a tab and its help if it has one.
+// control-client completion: Tab in bash, zsh and fish. The script of a shell passes the line before the cursor to
+// `control-client __complete`, which prints what may come next: a directive, and after `words` one word per line, with a
+// tab and its help if it has one.
 //
 //   words            the lines that follow
 //   files START      file names; the word begins with START, such as `--targets=`
 //   hosts START      host names
-//   command COUNT    what the shell completes after the first COUNT words by itself
 
-import { execFileSync } from 'node:child_process';
-import { basename } from 'node:path';
 import { parseArgs } from 'node:util';
-import { EXIT, type NamedOption, type Option, withCommon } from '../shared/cli.ts';
+import { EXIT, type NamedOption, withCommon } from '../shared/cli.ts';
 import { commandsFor, findCommand, ownersOf, type Shell } from '../shared/commands.ts';
 import {
   acceptedIn, completeAnswer, COMPLETION_MS, completionsOf, isArgument, isQuestionId, questionsIn, wordsBefore,
 } from '../shared/declared.ts';
 import { logsOfUser, nameInLogPath as nameOf } from '../shared/log.ts';
 import { completeName } from '../shared/names.ts';
-import { PATIENCE_MS, VIA_OPTION } from '../shared/via.ts';
+import { PATIENCE_MS } from '../shared/via.ts';
 import { CLIENT_OPTIONS, type Values } from './options.ts';
 import { selectTargets } from './verbs.ts';
 
 export const COMPLETE = '__complete';
 
-const TOOLS = ['board', 'client', 'console', 'demo', 'kbctl', 'mcp', 'run'].map((tool) => `control-${tool}`).join(' ');
-
-/** What `completion` prints. Bash and zsh also pass the part of the last word that they replace, and their words. */
+/** What `completion` prints. Bash and zsh also pass the part of the last word that they replace. */
 export const SCRIPTS: Readonly<Record<Shell, string>> = {
   bash: `
-_control_tools() {
+_control_client() {
   local how value word help
   COMPREPLY=()
   { IFS=' ' read -r how value
     while IFS=$'\\t' read -r word help; do COMPREPLY+=("$word"); done
-  } < <(control-client ${COMPLETE} "\${COMP_LINE:0:COMP_POINT}" "$2" "\${COMP_WORDS[@]}" 2>/dev/null </dev/null)
-  case $how in
-    hosts) COMPREPLY=($(compgen -A hostname -- "$2")) ;;
-    command) if declare -F _command_offset >/dev/null; then _command_offset "$value" # of the package bash-completion
-      elif ((COMP_CWORD == value)); then COMPREPLY=($(compgen -c -- "$2")); fi ;;
-  esac
-  [[ $how == files || $how == command ]] || compopt +o default 2>/dev/null # bash 3.2 of macOS has no compopt
+  } < <(control-client ${COMPLETE} "\${COMP_LINE:0:COMP_POINT}" "$2" 2>/dev/null </dev/null)
+  [[ $how == hosts ]] && COMPREPLY=($(compgen -A hostname -- "$2"))
+  [[ $how == files ]] || compopt +o default 2>/dev/null # bash 3.2 of macOS has no compopt
   [[ $COMPREPLY == *[=/] ]] && compopt -o nospace 2>/dev/null
 }
-complete -o default -F _control_tools ${TOOLS}`,
+complete -o default -F _control_client control-client`,
   zsh: `
-_control_tools() {
+_control_client() {
   local line="\${(j: :)words[1,CURRENT-1]} $PREFIX"
-  local -a found=("\${(@f)$(control-client ${COMPLETE} "$line" "$PREFIX" "\${(@)words}" 2>/dev/null </dev/null)}")
+  local -a found=("\${(@f)$(control-client ${COMPLETE} "$line" "$PREFIX" 2>/dev/null </dev/null)}")
   local how=\${found[1]%% *} value=\${found[1]#* }
   found=("\${(@)\${(@)\${(@)found[2,-1]//(#m)[\\\\:]/\\\\$MATCH}/$'\\t'/:}}") # as _describe takes them
   local -a open=(\${(M)found:#*[=/]}) closed=(\${found:#*[=/]})
   case $how in
     words) _describe value open -S ''; _describe value closed ;;
     files|hosts) compset -P "$value"; _$how ;;
-    command) shift $value words; ((CURRENT -= value)); _normal ;;
   esac
 }
-compdef _control_tools ${TOOLS}`,
+compdef _control_client control-client`,
   fish: `
-function __control_tools
+function __control_client
     set -l found (control-client ${COMPLETE} (commandline -pc | string collect) 2>/dev/null </dev/null)
     set -l how (string split ' ' -- "$found[1] ")
     set -l word (commandline -ct)
@@ -69,60 +59,39 @@ function __control_tools
             printf '%s\\n' "$how[2]"(__fish_print_hostnames)
         case files
             printf '%s\\n' "$how[2]"(__fish_complete_path (string replace -- "$how[2]" '' "$word"))
-        case command
-            set -l words (commandline -opc)
-            set -e words[1..$how[2]]
-            complete -C (string join ' ' -- (string escape -- $words) "$word")
     end
 end
-for tool in ${TOOLS}
-    complete -c $tool -f -a '(__control_tools)'
-end`,
+complete -c control-client -f -a '(__control_client)'`,
 };
 
-/** @param shellWords The part of the last word that the shell replaces, and all words as the shell splits them. */
-export async function complete(line: string = '', ...shellWords: string[]): Promise<number> {
-  const [program = '', ...words] = wordsBefore(line);
+/** @param replaced The part of the last word that the shell replaces. */
+export async function complete(line: string = '', replaced?: string): Promise<number> {
+  const [, ...words] = wordsBefore(line);
   let limit: NodeJS.Timeout | undefined;
   try {
-    const help = isClient(program) ? '' : execFileSync(program, ['--help'], { encoding: 'utf8' });
     const limitMs = /\s--via\b/.test(line) || process.env['CONTROL_VIA'] ? PATIENCE_MS : COMPLETION_MS;
     limit = setTimeout(() => process.exit(EXIT.DONE), limitMs); // a DNS lookup cannot be aborted
-    await printCandidates(program, help, words, shellWords);
+    await printCandidates(words, replaced);
   } catch {} // the user is still typing; the complete line reports errors
   clearTimeout(limit);
   return EXIT.DONE;
 }
 
-function isClient(program: string): boolean {
-  return basename(program) === 'control-client';
-}
-
-async function printCandidates(
-  program: string,
-  help: string,
-  words: string[],
-  [replaced, ...split]: string[],
-): Promise<void> {
+async function printCandidates(words: string[], replaced: string | undefined): Promise<void> {
   const current = words.pop() ?? '';
   const kept = Math.max(0, current.length - (replaced ?? current).length); // bash replaces what follows = or :
   const offer = (offers: readonly string[]): void => {
     for (const word of offers) if (word.startsWith(current)) console.log(word.slice(kept));
   };
-  const options = withCommon(isClient(program) ? CLIENT_OPTIONS : optionsIn(help));
+  const options = withCommon(CLIENT_OPTIONS);
   const known = Object.fromEntries(options);
   const config = { options: known, strict: false, allowPositionals: true, tokens: true } as const;
   const { values, positionals, tokens } = parseArgs({ ...config, args: words });
-  const first = tokens.find(({ kind }) => kind !== 'option');
   const last = tokens.at(-1);
   const [start = '', named = ''] = /^--([a-z-]+)=/.exec(current) ?? [];
   const isPending = last?.kind === 'option' && last.value === undefined && known[last.name]?.type === 'string';
   const option = known[isPending ? last.name : named];
   const isOption = current.startsWith('-');
-  if (basename(program) === 'control-run' && (first !== undefined || (option === undefined && !isOption))) {
-    const before = words.slice(0, first === undefined ? Infinity : first.index + Number(first.kind !== 'positional'));
-    return console.log(`command ${countOf([program, ...before], split)}`);
-  }
   if (typeof option?.completion === 'string') return console.log(`${option.completion} ${start}`);
   console.log('words');
   if (option !== undefined) {
@@ -130,7 +99,7 @@ async function printCandidates(
     return offer((option.completion ?? []).map((word) => list + word));
   }
   if (isOption) {
-    const [word] = isClient(program) ? positionals : [];
+    const [word] = positionals;
     const command = findCommand('client', word ?? '');
     const isTaken = ([name]: NamedOption): boolean => {
       if (command?.lacks?.includes(name) === true) return false;
@@ -141,8 +110,7 @@ async function printCandidates(
       return [...short === undefined ? [] : [`-${short}\t${what}`], `--${name}\t${what}`];
     }));
   }
-  if (isClient(program)) return offerArguments(positionals, values as Values, current, offer);
-  if (/^Usage: .*\bTARGET\b/m.test(help)) offer(await completeName(current, values as Values));
+  return offerArguments(positionals, values as Values, current, offer);
 }
 
 /** Offers commands of control-client, or what follows one. */
@@ -168,20 +136,4 @@ async function offerArguments(
   const typed = [...name !== undefined && isFirst ? [name] : [], ...after.filter(isArgument), current];
   if (command.name === 'run') offer(completionsOf(acceptedIn(reply), typed));
   else if (reply?.ok === true) offer(completeAnswer(questionsIn(reply.body), typed, false));
-}
-
-/** How many words of the shell are as long as these words; without any, the shell splits as we do. */
-function countOf(words: string[], split: string[]): number {
-  const lengthOf = (some: string[]): number => some.join('').replaceAll(/["'\s]/g, '').length;
-  const count = split.findIndex((_, index) => lengthOf(split.slice(0, index)) >= lengthOf(words));
-  return count < 0 ? words.length : count;
-}
-
-/** The options in the help of a tool. */
-function optionsIn(help: string): Record<string, Option> {
-  const lines = help.replaceAll(/\n {20} */g, '  ').matchAll(/^ {2}(?:-(\w), )?--([a-z-]+)(?: (\S+))?(?: +(.*))?$/gm);
-  return Object.fromEntries([...lines].map(([, short, name, value, text = '']): NamedOption => [`${name}`, {
-    type: value === undefined ? 'boolean' : 'string', completion: 'files', help: text.replaceAll(/ +/g, ' '),
-    ...short !== undefined && { short }, ...name === 'via' && VIA_OPTION,
-  }]));
 }

@@ -2,16 +2,13 @@
 // reporter gathers these reasons into one line. In CI, nothing that a package provides may be missing.
 
 import { spawnSync } from 'node:child_process';
-import { accessSync, constants, existsSync, readFileSync } from 'node:fs';
+import { accessSync, constants, readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { findPast } from './versions.ts';
 
 /** Debian's Python, which has Debian's modules. */
 export const PYTHON = '/usr/bin/python3';
-
-/** Lets the completion of a command complete another command. */
-export const BASH_COMPLETION = '/usr/share/bash-completion/bash_completion';
 
 /** Commands, and the Debian packages that have them. */
 const PACKAGES = {
@@ -30,7 +27,7 @@ export const NOBODY: CommandLine = ['setpriv', '--reuid=65534', '--regid=65534',
 
 type Command = keyof typeof PACKAGES;
 type Other =
-  | 'IPv6' | 'Linux' | 'Unix' | 'bashCompletion' | 'cgroup' | 'history' | 'namespace' | 'nobody' | 'root' | 'script'
+  | 'IPv6' | 'Linux' | 'Unix' | 'cgroup' | 'history' | 'namespace' | 'nobody' | 'root' | 'script'
   | 'typeStripping' | 'yaml';
 export type Need = Command | Other;
 
@@ -39,7 +36,6 @@ const OTHERS: Record<Other, [isThere: () => boolean, remedy: string]> = {
   IPv6: [() => Object.values(networkInterfaces()).flat().some((one) => one?.address === '::1'), 'enable IPv6'],
   Linux: [() => process.platform === 'linux', 'use Linux'],
   Unix: [() => process.platform !== 'win32', 'use Linux or macOS'],
-  bashCompletion: [() => existsSync(BASH_COMPLETION), 'apt-get install bash-completion'],
   cgroup: [() => ownCgroup() !== null, 'run as root with a writable cgroup (version 2)'],
   history: [() => findPast() !== null, 'use a full clone of the git repository'],
   namespace: [() => runs(...NAMESPACE, 'true'), 'run as root with unshare of util-linux'],

@@ -10,41 +10,34 @@ import { COMPLETE } from '../../../client/completion.ts';
 import { type Shell, SHELLS, STATUS_WORDS } from '../../../shared/commands.ts';
 import { makeFolder, start, startServer, until } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
-import { BASH_COMPLETION, lacks } from '../../needs.ts';
+import { lacks } from '../../needs.ts';
 import { at, call, run as runAlone } from './helpers.ts';
 import { COMPUTING, openSession, startOwnProcess, startSilent, startWeb } from './systems.ts';
 import type { CommandDeclaration } from '../../../../control.ts';
 
-/** An unfinished line after `control-`, and what `__complete` prints: the directive, and the words. */
+/** An unfinished line after `control-client`, and what `__complete` prints: the directive, and the words. */
 const CANDIDATES: readonly [line: string, printed: string][] = [
-  ['client pau', 'words pause'], ['client li', 'words list'], ['client inv', 'words'],
-  ['client --port 9000 save', 'words save-state'], ['client --ex', 'words --exec'],
-  ['client watch --ex', 'words --exec'], ['client --reason watch status --ex', 'words'],
-  ['client p --wai', 'words --wait'], ['client h --wai', 'words'],
-  ['client shutdown box:80 --wai', 'words --wait'], ['client status --vers', 'words --version'],
-  ['client x --js', 'words --json'], ['client status -h', 'words -h'], ['client wait off', 'words offline'],
-  ['client --timeout 5 wait --json off', 'words offline'], ['client wait active off', 'words'],
-  ['client pause off', 'words'], ['client completion zsh fi', 'words'], ['client help tra', 'words'],
-  ['client x tra', 'words'], ['client watch --on off', 'words offline'],
-  ['client watch --on=paused,off', 'words --on=paused,offline'], ['client --targets inv', 'files'],
-  ['client --socket=inv', 'files --socket='], ['client list --dir inv', 'files'], ['client --host far', 'hosts'],
-  ['client --host=far', 'hosts --host='], ['client --port inv', 'words'], ['client status --reason tra', 'words'],
-  ['client --reason --js', 'words'], ['client wait tra', 'words'], ['client list tra', 'words train.py'],
-  ['client run tra', 'words'], ['client status tra', 'words train.py'],
-  ['client --json pause --wait box tra', 'words train.py'], ['client watch exp', 'words exp'],
-  ['client watch exp-1', 'words exp-12'], ['client wait paused tra', 'words train.py'],
-  ['client log tr', 'words train.py trial'], ['client log --si', 'words --since'], ['client log --al', 'words'],
-  ['client status --dir none tra', 'words'], ['client --port 1 run eval', 'words'],
-  ['client --by x:1 --reason "to see" run eval', 'words evaluate'], ['client run evaluate tra', 'words train.py'],
-  ['client run mode n', 'words name='], ['client run mode log=tr', 'words log=true'],
-  ['client run evaluate episodes=5 --wai', 'words --wait'],
-  ['console --no-h', 'words --no-history'], ['console --no-history tra', 'words train.py'],
-  ['board --key-f', 'words --key-file'], ['board --key-file inv', 'files'],
-  ['board --listen :0 exp-', 'words exp-12 exp-23'],
-  ['kbctl --pause-key x --resume-k', 'words --resume-key'], ['kbctl --pause-key x tra', 'words train.py'],
-  ['mcp --al', 'words --allow'], ['mcp tra', 'words train.py'],
-  ['run --grace 5 --qui', 'words --quiet'], ['run --state inv', 'files'], ['run --quiet control-cli', 'command 2'],
-  ['run -- cat --qui', 'command 2'],
+  ['pau', 'words pause'], ['li', 'words list'], ['inv', 'words'],
+  ['--port 9000 save', 'words save-state'], ['--ex', 'words --exec'],
+  ['watch --ex', 'words --exec'], ['--reason watch status --ex', 'words'],
+  ['p --wai', 'words --wait'], ['h --wai', 'words'],
+  ['shutdown box:80 --wai', 'words --wait'], ['status --vers', 'words --version'],
+  ['x --js', 'words --json'], ['status -h', 'words -h'], ['wait off', 'words offline'],
+  ['--timeout 5 wait --json off', 'words offline'], ['wait active off', 'words'],
+  ['pause off', 'words'], ['completion zsh fi', 'words'], ['help tra', 'words'],
+  ['x tra', 'words'], ['watch --on off', 'words offline'],
+  ['watch --on=paused,off', 'words --on=paused,offline'], ['--targets inv', 'files'],
+  ['--socket=inv', 'files --socket='], ['list --dir inv', 'files'], ['--host far', 'hosts'],
+  ['--host=far', 'hosts --host='], ['--port inv', 'words'], ['status --reason tra', 'words'],
+  ['--reason --js', 'words'], ['wait tra', 'words'], ['list tra', 'words train.py'],
+  ['run tra', 'words'], ['status tra', 'words train.py'],
+  ['--json pause --wait box tra', 'words train.py'], ['watch exp', 'words exp'],
+  ['watch exp-1', 'words exp-12'], ['wait paused tra', 'words train.py'],
+  ['log tr', 'words train.py trial'], ['log --si', 'words --since'], ['log --al', 'words'],
+  ['status --dir none tra', 'words'], ['--port 1 run eval', 'words'],
+  ['--by x:1 --reason "to see" run eval', 'words evaluate'], ['run evaluate tra', 'words train.py'],
+  ['run mode n', 'words name='], ['run mode log=tr', 'words log=true'],
+  ['run evaluate episodes=5 --wai', 'words --wait'],
 ];
 
 /** A line, and the arguments that the shell completes it to. */
@@ -62,19 +55,7 @@ const LINES: readonly [typed: string, args: string[]][] = [
   ['control-client status box far\t', ['status', 'box', 'far']],
   ['control-client --json pause --wait box tra\t', ['--json', 'pause', '--wait', 'box', 'train.py']],
   ['control-client --via "gpu1=env A=1" status gp\ttra\t', ['--via', 'gpu1=env A=1', 'status', 'gpu1/train.py']],
-  ['control-console --via "gpu1=env A=1" gp\ttra\t', ['--via', 'gpu1=env A=1', 'gpu1/train.py']],
   ['control-client run mode log=tr\t n\tslo\t --wai\t', ['run', 'mode', 'log=true', 'name=slow', '--wait']],
-  ['control-demo --states\t inv\t', ['--states-dir', 'inventory.txt']],
-  ['control-run --quiet control-cli\t inv', ['--quiet', 'control-client', 'inv']],
-  ['control-run -- cat --qui\t inv\t', ['--', 'cat', '--qui', 'inventory.txt']],
-];
-
-/** Lines that control-run passes to the completion of its command. */
-const COMMAND_LINES: readonly [typed: string, args: string[]][] = [
-  ['control-run --grace 5 control-client save\t', ['--grace', '5', 'control-client', 'save-state']],
-  ['control-run --restart on-failure -- control-client --js\t pau\t', [
-    '--restart', 'on-failure', '--', 'control-client', '--json', 'pause',
-  ]],
 ];
 
 const COMMANDS: Record<string, CommandDeclaration> = {
@@ -95,25 +76,12 @@ for (const shell of SHELLS) {
       assert.ok(!existsSync(join(home, 'owned')));
     });
 
-    it('completes the command of control-run as the shell would by itself', {
-      skip: shell === 'bash' && lacks('bashCompletion'),
-    }, async (t) => {
-      const { run } = await openShell(t, shell);
-      if (shell === 'bash') await run(`. ${BASH_COMPLETION}; control-client done`);
-      for (const [typed, args] of COMMAND_LINES) assert.deepEqual(await run(typed), args);
-    });
-
-    it('offers and explains commands and options, whatever characters the help has', async (t) => {
+    it('offers and explains commands and options', async (t) => {
       const { commands, options } = await readHelp();
       for (const [start, entries] of [['', commands], ['-', options]] as const) {
         const { offersFor } = await openShell(t, shell);
         await offersFor(`control-client ${start}`, entries.map((entry) => patternOf(shell, entry)));
       }
-      const help = 'it\'s [odd] (x): "a:b", $HOME, `id`, \\n \\\' \\\\ * ? ~ {1,2} !! # %d; & | < > …';
-      const { offersFor, home } = await openShell(t, shell);
-      const odd = `#!/bin/sh\ncat <<'END'\n  --odd A:B  ${help}\n  --version  print\nEND\n`;
-      writeFileSync(join(home, 'bin/control-demo'), odd);
-      await offersFor('control-demo --', [patternOf(shell, { name: '--odd', help }), /--version/]);
     });
 
     it('neither runs nor offers what a hostile system sends, and prints nothing without a response', async (t) => {
@@ -158,12 +126,11 @@ describe('control-client completion', LIMIT, () => {
     const state = makeFolder(t);
     mkdirSync(join(state, 'control'));
     for (const name of ['trial', 'train.py', 'tr(a)']) writeFileSync(join(state, `control/${name}@gpu1.jsonl`), '');
-    const PATH = `${makeTools(makeFolder(t))}:${process.env['PATH']}`;
     for (const [line, printed] of CANDIDATES) {
-      const place = /^client (?!.*--(port|host|socket))/.test(line) ? ` ${at(port).join(' ')}` : '';
+      const place = /^(?!.*--(port|host|socket))/.test(line) ? ` ${at(port).join(' ')}` : '';
       await passesAtLast(printed, async () => {
-        const typed = `control-${line.replace(' ', `${place} `)}`;
-        const stdout = await complete(t, typed, { ...env, XDG_STATE_HOME: state, PATH });
+        const typed = `control-client${place} ${line}`;
+        const stdout = await complete(t, typed, { ...env, XDG_STATE_HOME: state });
         return stdout.replaceAll(/\t.*/g, '').trim().replaceAll(/\s+/g, ' ');
       });
     }
@@ -181,9 +148,6 @@ describe('control-client completion', LIMIT, () => {
     const ofWatch = (await linesFor('watch --')).map((line) => line.replace(/\t.*/, ''));
     assert.deepEqual(ofWatch.sort(), owned.map((name) => `--${name}`).sort());
     assert.deepEqual(await linesFor('watch --on '), [...STATUS_WORDS, 'no-answer', 'ask']);
-    const PATH = `${makeTools(makeFolder(t))}:${process.env['PATH']}`;
-    const offered = await complete(t, 'control-run --re', { PATH });
-    assert.match(offered, /^--resume-command\tresume runs this shell command last$/m);
   });
 
   it('completes an answer: ids, parameters and values, those of the target', { skip: lacks('Unix') }, async (t) => {
@@ -207,30 +171,25 @@ describe('control-client completion', LIMIT, () => {
     await passesAtLast('file=', () => find(`--dir ${folder} answer abc-q7 exp-1 f`));
   });
 
-  it('offers the machines of --via, and then the systems there, in each tool', { skip: lacks('Unix') }, async (t) => {
+  it('offers the machines of --via, and then the systems there', { skip: lacks('Unix') }, async (t) => {
     const { folder, serve } = openSession(t);
     for (const title of ['train-5', 'eval-6']) await serve(title);
     const [via, both] = [`gpu1=env A=1`, `gpu1=env A=1, gpu2=sh -c 'exit 9'`];
-    const PATH = `${makeTools(makeFolder(t))}:${process.env['PATH']}`;
     const rows: [line: string, found: string, CONTROL_VIA?: string][] = [
-      [`client --via '${via}' --dir ${folder} status g`, 'gpu1/'],
-      [`client --via '${via}' --dir ${folder} status gpu1/`, 'gpu1/eval gpu1/train'],
-      [`client --via '${via}' --dir ${folder} status gpu1/train-`, 'gpu1/train-5'],
-      [`client --dir ${folder} pause --wait `, 'gpu1/ gpu2/', both],
-      [`client --dir ${folder} status ev`, 'eval', both], // the other machine cannot be reached
-      [`console --via '${via}' --dir ${folder} gpu1/t`, 'gpu1/train'],
-      [`mcp --via 'x=false' --via '${via}' --dir ${folder} gpu1/e`, 'gpu1/eval'],
-      [`board --dir ${folder} gpu2/`, '', both],
+      [`--via '${via}' --dir ${folder} status g`, 'gpu1/'],
+      [`--via '${via}' --dir ${folder} status gpu1/`, 'gpu1/eval gpu1/train'],
+      [`--via '${via}' --dir ${folder} status gpu1/train-`, 'gpu1/train-5'],
+      [`--dir ${folder} pause --wait `, 'gpu1/ gpu2/', both],
+      [`--dir ${folder} status ev`, 'eval', both], // the other machine cannot be reached
+      [`--via 'x=false' --via '${via}' --dir ${folder} status gpu1/e`, 'gpu1/eval'],
     ];
     for (const [line, found, CONTROL_VIA = ''] of rows) {
       await passesAtLast(found, async () => {
-        const stdout = await complete(t, `control-${line}`, { PATH, CONTROL_VIA, XDG_STATE_HOME: folder });
+        const stdout = await complete(t, `control-client ${line}`, { CONTROL_VIA, XDG_STATE_HOME: folder });
         return stdout.split('\n').slice(1, -1).sort().join(' ');
       });
     }
-    for (const tool of ['client', 'kbctl']) {
-      assert.equal(await complete(t, `control-${tool} --via g`, { PATH }), 'hosts \n', tool);
-    }
+    assert.equal(await complete(t, 'control-client --via g'), 'hosts \n');
   });
 
   it('completes with a system that computes', { skip: lacks('Linux') }, async (t) => {
@@ -303,22 +262,19 @@ interface OpenShell {
   offersFor(line: string, parts: RegExp[]): Promise<string>;
 }
 
-/** Creates a folder with tools that complete and print their help, but with other arguments only print these. */
-function makeTools(folder: string): string {
-  mkdirSync(folder, { recursive: true });
-  for (const name of ['board', 'client', 'console', 'demo', 'kbctl', 'mcp', 'run']) {
-    const tool = `'${process.execPath}' '${resolve(`dist/bin/${name}.js`)}'`;
-    writeFileSync(join(folder, `control-${name}`), `#!/bin/sh
-case "$1 $#" in '--help 1'|${COMPLETE}*|'completion 2') exec ${tool} "$@" ;; esac
+/** Creates a folder with a control-client that completes, but with other arguments only prints these. */
+function makeClient(folder: string): void {
+  mkdirSync(folder);
+  const tool = `'${process.execPath}' '${resolve('dist/bin/client.js')}'`;
+  writeFileSync(join(folder, 'control-client'), `#!/bin/sh
+case "$1 $#" in ${COMPLETE}*|'completion 2') exec ${tool} "$@" ;; esac
 printf '{%s}' "$@"
 echo ';'
 `, { mode: 0o755 });
-  }
-  return folder;
 }
 
 /**
- * Starts a shell in a pseudo-terminal with such tools, and loads the completion.
+ * Starts a shell in a pseudo-terminal with such a control-client, and loads the completion.
  *
  * @param port The port of the system in the environment.
  */
@@ -328,7 +284,7 @@ async function openShell(
   { port = 1 }: { port?: number } = {},
 ): Promise<OpenShell> {
   const home = makeFolder(t);
-  makeTools(join(home, 'bin'));
+  makeClient(join(home, 'bin'));
   mkdirSync(join(home, '.ssh'));
   writeFileSync(join(home, 'inventory.txt'), '');
   writeFileSync(join(home, 'hosts'), '127.0.0.1 faraway\n');
