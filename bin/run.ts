@@ -28,7 +28,7 @@ async function main(): Promise<number> {
   if (parsed === null) return EXIT.DONE;
   checkBytes();
   if (process.send !== undefined) say('the IPC channel of the parent ends here: the program has no process.send()');
-  const isOnTerminal = isatty(0) && process.platform !== 'win32';
+  const isOnTerminal = isatty(0);
   process.removeAllListeners('warning').on('warning', ({ message }) => say(message));
   if (process.pid === 1) say('process 1 must reap orphans, and control-run does not: start the container with --init');
   const place = await choosePlace(parsed.access, say);

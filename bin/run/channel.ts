@@ -272,7 +272,6 @@ export class Questions {
 
   /** Listens for `control-run ask`. Returns the path of the socket; undefined if there is none. */
   async listen(say: (message: string) => void): Promise<string | undefined> {
-    if (process.platform === 'win32') return undefined;
     const path = join(this.folder, 'ask');
     try {
       if (Buffer.byteLength(path) > MAX_PATH_BYTES) throw new Error('its path is too long');

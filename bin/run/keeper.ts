@@ -56,7 +56,7 @@ export function startKeeper(graceMs: number, mark: string, cgroup: string, folde
       [WORDS]: words.map((word) => `'${word.replaceAll("'", `'\\''`)}'`).join(' '),
     },
   });
-  shell.on('error', () => {}); // there is no sh on Windows
+  shell.on('error', () => {}); // there need not be a sh
   shell.stdin.on('error', () => {});
   shell.unref();
   // The line arrives even if control-run is killed right after, because the pipe takes it at once.

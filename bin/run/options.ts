@@ -73,19 +73,12 @@ SECONDS may have a unit: 90s, 30m, 2h.
 ${SERVER_ENVIRONMENT_HELP}
 
 On macOS, a process escapes if it leaves its group and its parent, and --save-signal requires a program of one process.
-Windows has neither signals nor a way to stop processes: only a program on CONTROL_FD can pause.
 
 Exit codes: the code of COMMAND, or 128 + N if signal N killed it; 2 usage error, 125 no web API, 126 COMMAND cannot be
 started, 127 COMMAND not found.
 `;
 
 const UNFIT_SIGNALS = ['SIGKILL', 'SIGSTOP', 'SIGCONT', 'SIGTSTP', 'SIGTERM']; // these never mean `save`
-
-const NO_STOP = 'which cannot stop processes: a program on CONTROL_FD can pause itself';
-const NOT_ON_WINDOWS = [
-  ['save-signal', 'which has no signals: use --save-command'],
-  ['pause-command', NO_STOP], ['resume-command', NO_STOP], ['force-stop', NO_STOP],
-] as const;
 
 export interface Settings {
   line: readonly [string, ...string[]];
@@ -132,12 +125,10 @@ export function parseCommandLine(commandLine: readonly string[]): CommandLine | 
     console.log(pythonModule.trimEnd());
     return null;
   }
+  if (process.platform === 'win32') throw new UsageError('Windows lacks the signals that it requires: use WSL');
   if (file === undefined) throw new UsageError('COMMAND is missing; see --help');
   const access = parseServerOptions(values, {}, programName(line));
   const { 'save-signal': saveSignal, 'save-command': saveCommand, 'force-stop': forceStop, restart } = values;
-  for (const [option, remedy] of process.platform === 'win32' ? NOT_ON_WINDOWS : []) {
-    if (values[option] !== undefined) throw new UsageError(`--${option} is not available on Windows, ${remedy}`);
-  }
   if (saveSignal !== undefined && saveCommand !== undefined) {
     throw new UsageError('--save-signal and --save-command are mutually exclusive');
   }

@@ -1,7 +1,6 @@
 // The processes of a program: finds, stops, continues and ends them together.
 
-import { spawn, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
+import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -143,7 +142,6 @@ export class Processes {
    *   earlier call has stopped them.
    */
   async stop(): Promise<void> {
-    if (IS_WINDOWS) throw new Error('Windows cannot stop processes');
     this.#isStopping = true;
     const isAgain = this.#stopped.size > 0;
     const running = await this.#stopAll(isAgain);
@@ -243,7 +241,6 @@ export class Processes {
   async end(graceMs: number): Promise<{ killed: number; left: Process[] }> {
     this.#isStopping = false;
     this.#report(this.list());
-    if (IS_WINDOWS && !this.#main.hasEnded()) await endTree(this.#main.pid);
     this.signal('SIGTERM');
     this.signal('SIGCONT'); // also to processes that were stopped before the pause
     this.#stopped.clear();
@@ -293,13 +290,6 @@ function trySend(target: number, name: NodeJS.Signals): void {
   } catch {} // ended, or belongs to another user
 }
 
-/** Ends a process and its descendants on Windows, where a signal reaches the process alone. */
-export async function endTree(pid: number): Promise<void> {
-  const args = ['/t', '/f', '/pid', String(pid)];
-  const child = spawn('taskkill', args, { stdio: 'ignore', timeout: MAX_KILL_MS, windowsHide: true });
-  await once(child, 'exit').catch(() => {}); // not found
-}
-
 /** Whether this process may not signal the other one. */
 function isForeign({ pid }: Process): boolean {
   try {
@@ -342,12 +332,10 @@ function tracerOf(pid: number): number {
 // ───── /proc and ps ──────────────────────────────────────────────────────────────────────────────────────────────
 
 const HAS_PROC = process.platform === 'linux';
-const IS_WINDOWS = process.platform === 'win32';
 const OWN_TABLE = HAS_PROC ? readProcess(process.pid) : listByPs();
 export const OWN_GROUP: number = OWN_TABLE.find(({ pid }) => pid === process.pid)?.group ?? 0;
 
 function listAll(): Process[] {
-  if (IS_WINDOWS) return []; // it has neither /proc nor ps
   return HAS_PROC ? readdirSync('/proc').filter((name) => /^\d/.test(name)).flatMap(readProcess) : listByPs();
 }
 
@@ -388,7 +376,7 @@ function readThreads(pid: number | string, file: string): string[] {
   }
 }
 
-/** For Windows, and for a process of another user that /proc hides (`hidepid`). */
+/** For a process of another user that /proc hides (`hidepid`). */
 const UNKNOWN: Omit<Process, 'pid'> = {
   parent: 0, group: OWN_GROUP, session: 0, state: '?', startedAt: 0, cpuSeconds: 0, measureMemory: () => 0,
 };

@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Channel, type ChannelListener } from './channel.ts';
 import { CHANNEL_FD, GATE_FD, stdioOf } from './descriptors.ts';
 import { STARTING } from './keeper.ts';
-import { type Cgroup, endTree, handles, type Keep, labelOf, Processes, startOf } from './processes.ts';
+import { type Cgroup, handles, type Keep, labelOf, Processes, startOf } from './processes.ts';
 import type { Socket } from 'node:net';
 
 const OBSTACLES: Record<string, string> = {
@@ -209,7 +209,6 @@ function shellAtGate(
 
 /** @throws {NodeJS.ErrnoException} As `spawn()` does, if a file cannot be executed. */
 function checkExecutable(file: string): void {
-  if (process.platform === 'win32') throw new Error('it was paused, and Windows cannot stop processes');
   const folders = (process.env['PATH'] ?? DEFAULT_PATH).split(delimiter);
   const paths = file.includes('/') ? [file] : folders.map((folder) => `${folder || '.'}/${file}`);
   const codes = paths.map(obstacleAt);
@@ -255,7 +254,6 @@ export class ShellCommand {
   kill(): void {
     this.#child.stdout?.destroy(); // a process that has left the group may keep it open
     const pid = this.#child.pid as number;
-    if (process.platform === 'win32') return void endTree(pid);
     try {
       process.kill(-pid, 'SIGKILL');
     } catch {} // the whole group has ended

@@ -245,7 +245,7 @@ export class Supervisor {
       command: excerptOfCommand(this.#programOptions.line),
       started: program.startedAt.toISOString(),
       processes: processes.length,
-      ...(process.platform !== 'win32' && measure(processes)), // unknown there
+      ...measure(processes),
       state: this.#settings.state?.error,
       ended: program.end?.text,
       exitCode: program.end?.exitCode,

@@ -200,11 +200,11 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'On Windows, `shutdown` ended only',
-    edits: [['bin/run/processes.ts', 'if (IS_WINDOWS && !this.#main.hasEnded()) await endTree(this.#main.pid);', '']],
+    edits: [['bin/run/options.ts', "if (process.platform === 'win32') throw", 'if (false) throw']],
   },
   {
     bug: 'On Windows, `save-state`',
-    edits: [['bin/run/options.ts', "'win32' ? NOT_ON_WINDOWS : []", "'win32' ? [] : []"]],
+    edits: [['bin/run/options.ts', "if (process.platform === 'win32') throw", 'if (false) throw']],
   },
   {
     bug: 'On macOS, `save-state`',

@@ -321,31 +321,6 @@ describe('control-run: cgroups of dead control-runs', { ...suite, skip: suite.sk
   });
 });
 
-describe('control-run: processes on Windows', suite, () => {
-  it('are ended by taskkill, with all descendants; so is a shell command that takes too long', async (t) => {
-    const folder = makeFolder(t);
-    const [ended, saves] = [join(folder, 'ended'), join(folder, 'saves')];
-    for (const [name, script] of [
-      ['taskkill', `echo "$@" >> '${ended}'\nkill -9 "$4"`],
-      ['cmd.exe', `echo $$ >> '${saves}'\n[ ! -e '${ended}' ] || exit 0\nexec sleep 98765`], // the first hangs
-    ] as const) {
-      writeFileSync(join(folder, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
-    }
-    const env = { PATH: `${folder}${delimiter}${process.env['PATH']}`, comspec: 'cmd.exe' };
-    const options = ['--grace', '0.3', '--save-command', 'save'];
-    const { port, pid, running } = await startRun(t, options, ['sleep', '98765'], env, asOn('win32'));
-    const shown = Object.keys(await showsRun({ port }, { pid, processes: 1 }));
-    assert.deepEqual(shown, ['pid', 'command', 'started', 'processes', 'canSave']);
-    const saved = perform(port, 'save-state');
-    await until(() => readLines(saves).length === 1);
-    assert.deepEqual(await perform(port, 'resume'), [200, undefined]);
-    assert.match(String((await saved)[1]), /killed after 0\.3 s of --grace, because another command waits$/);
-    assert.deepEqual(await perform(port, 'shutdown'), [200, 'SIGKILL']);
-    assert.equal(await exitCodeOf(running), 128 + 9);
-    assert.deepEqual(readLines(ended), [readLines(saves)[0], pid].map((one) => `/t /f /pid ${one}`));
-  });
-});
-
 describe('control-run: processes on macOS', { timeout: 300_000 }, () => {
   it('get --save-signal only if there is one: it could kill a wrapper', { skip: lacks('Linux', 'ps') }, async (t) => {
     const source =
