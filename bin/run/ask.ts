@@ -28,7 +28,7 @@ ${describeOptions(OPTIONS)}
 
 SECONDS may have a unit: 90s, 30m, 2h.
 
-A pause leaves the question open, and its time stands still. To withdraw it, end this process.
+A pause leaves the question open, and its time goes on. To withdraw it, end this process.
 
 Exit codes: 0 yes, or the answer to --parameters; 1 no, 2 usage error or not under control-run, 4 expired, 5 withdrawn.
 `;

@@ -15,7 +15,7 @@
 //   control-run      {"arguments":{"approved":true},"by":"ana@phone"}   or {"error":"expired"}
 //
 // Such a question outlives pauses and saves. While one waits, the server withdraws all questions; once it has been
-// taken, the question is asked anew. Its time passes only while the program is active.
+// taken, the question is asked anew, with the time that is left.
 
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -227,7 +227,6 @@ function parseLine(line: string): Record<string, unknown> {
 const MAX_PATH_BYTES = 100; // of a socket; systems truncate longer ones
 const MIN_SECONDS = 0.001;
 const MAX_SECONDS = 24 * 86_400; // the longest that a timer of Node takes
-const CHANGE = 'its time begins to pass, or stops';
 const ENDING = 'the program is shutting down';
 
 /** `error` is `expired`, `withdrawn`, also with a reason, `Interrupted by COMMAND`, or why the question is refused. */
@@ -238,7 +237,8 @@ type Fields = { message?: string; timeout?: number | undefined } & Omit<AskOptio
 
 /** A question of `control-run ask`. */
 interface Lasting {
-  fields: Fields; // `timeout` is what is left of it
+  fields: Fields; // `timeout` is what was left of it at `askedAt`
+  askedAt: number;
   reply(reply: Reply): void;
   /** Withdraws it from the server; null while the command that has withdrawn it waits. */
   round: AbortController | null;
@@ -263,11 +263,10 @@ export class Questions {
   readonly #server: WebApiServer<string>;
   readonly #listener: Server = createServer((socket) => this.#serve(socket)).unref();
   readonly #open: Set<Lasting> = new Set();
-  #status: SystemStatus;
+  #isEnding = false;
 
-  constructor(server: WebApiServer<string>, status: SystemStatus) {
+  constructor(server: WebApiServer<string>) {
     this.#server = server;
-    this.#status = status;
   }
 
   /** Listens for `control-run ask`. Returns the path of the socket; undefined if there is none. */
@@ -291,18 +290,21 @@ export class Questions {
     try { rmSync(this.folder, { recursive: true, force: true }); } catch {} // out of reach, as when it was created
   }
 
-  /** Adapts the questions of `control-run ask` to the status. */
+  /** Withdraws the questions of `control-run ask` while the program is shutting down. */
   follow(status: SystemStatus): void {
-    const wasActive = this.#status === SystemStatus.ACTIVE;
-    this.#status = status;
-    if (status === SystemStatus.SHUTTING_DOWN) this.withdraw(ENDING);
-    if (wasActive === (status === SystemStatus.ACTIVE)) return;
-    for (const { fields, round } of this.#open) if (fields.timeout !== undefined) round?.abort(new Error(CHANGE));
+    this.#isEnding = status === SystemStatus.SHUTTING_DOWN;
+    if (this.#isEnding) this.withdraw(ENDING);
   }
 
   /** Asks anew what the command that has just been taken has withdrawn. */
   askAnew(): void {
-    for (const one of this.#open) if (one.round === null) void this.#ask(one);
+    for (const one of this.#open) {
+      if (one.round !== null) continue;
+      const { fields, askedAt } = one;
+      const seconds = (performance.now() - askedAt) / 1000;
+      if (fields.timeout !== undefined) fields.timeout = Math.max(MIN_SECONDS, fields.timeout - seconds);
+      void this.#ask(one);
+    }
   }
 
   /** Withdraws the questions of `control-run ask` for good. */
@@ -317,29 +319,22 @@ export class Questions {
       if (!line.includes('\n') && line.length <= MAX_LINE_LENGTH) return;
       socket.off('data', read).resume(); // notices a hang-up
       const one: Lasting = {
-        fields: parseLine(line), reply: (reply) => socket.end(`${JSON.stringify(reply)}\n`), round: null,
+        fields: parseLine(line), askedAt: 0, reply: (reply) => socket.end(`${JSON.stringify(reply)}\n`), round: null,
       };
       this.#open.add(one);
       socket.on('close', () => this.#end(one, { error: 'withdrawn' }));
-      if (this.#status === SystemStatus.SHUTTING_DOWN) this.withdraw(ENDING);
+      if (this.#isEnding) this.withdraw(ENDING);
       else void this.#ask(one);
     };
     socket.setEncoding('utf8').on('data', read).on('error', () => {}).unref(); // `close` follows
   }
 
   async #ask(one: Lasting): Promise<void> {
-    const { timeout } = one.fields;
-    const isTiming = timeout !== undefined && this.#status === SystemStatus.ACTIVE;
-    const startedAt = performance.now();
     one.round = new AbortController();
-    const fields = { ...one.fields, timeout: isTiming ? timeout : undefined };
-    const reply = await ask(this.#server, fields, one.round.signal);
-    const error = 'error' in reply ? reply.error : '';
-    const isInterrupted = error.startsWith('Interrupted');
-    if (error !== CHANGE && !isInterrupted) return this.#end(one, reply);
-    if (isTiming) one.fields.timeout = Math.max(MIN_SECONDS, timeout - (performance.now() - startedAt) / 1000);
-    if (isInterrupted) one.round = null;
-    else if (this.#open.has(one)) await this.#ask(one);
+    one.askedAt = performance.now();
+    const reply = await ask(this.#server, one.fields, one.round.signal);
+    if ('error' in reply && reply.error.startsWith('Interrupted')) one.round = null;
+    else this.#end(one, reply);
   }
 
   #end(one: Lasting, reply: Reply): void {

@@ -78,7 +78,7 @@ export class Supervisor {
       describe: () => this.#describe(),
       autoReport: false, // hasCommands() is called while a command still runs
     });
-    this.#questions = new Questions(this.#server, this.#status);
+    this.#questions = new Questions(this.#server);
     const mark = `CONTROL_RUN=${process.pid}-${randomBytes(16).toString('hex')}`;
     const cgroup = Cgroup.create();
     const keep = startKeeper(graceMs, mark, cgroup?.path ?? '', this.#questions.folder, log);
