@@ -88,7 +88,7 @@ export class Story {
   #startTime = 0;
   #started: Line | null = null; // by control-run; if that has failed, the line is replaced
   #shown = '';
-  #held: Body | null = null; // a status that may be part of a save, or of an end that control-run logs
+  #held: Body | null = null; // the latest status during a save, or an end that control-run logs
   #mayRepeat = false; // after the death of a thread
 
   /** @param isFolded Whether equal outcomes in a row become one line: the latest one, which changes. */
@@ -111,7 +111,6 @@ export class Story {
     const time = Math.max(timeOf(entry), this.#startTime); // a server learns its first status before it starts
     const { event } = entry;
     const lines: Line[] = [];
-    if (this.#held !== null && this.#isSettled(entry)) lines.push(...this.#show(this.#held));
     switch (event) {
       case 'start': lines.push(...this.#start(entry, time)); break;
       case 'end': lines.push(...this.#end(entry, time)); break;
@@ -147,15 +146,14 @@ export class Story {
   cut(isHere: boolean = true): Line[] {
     const why = isHere ? 'killed, or the machine stopped' : 'killed, the machine stopped, or it runs on another one';
     const text = `the log ends here: ${why}`;
-    const held = this.#held === null ? [] : this.#show(this.#held);
-    const lines = [...held, ...this.#abandon(this.lastTime), this.#line(this.lastTime, text, { event: 'end' })];
+    const lines = [...this.#showHeld(), ...this.#abandon(this.lastTime), this.#line(this.lastTime, text, { event: 'end' })];
     [this.#hasServer, this.#hasProgram] = [false, false];
     return lines;
   }
 
   /** What a live system does at the end of its log: it ends, or commands have no outcome yet. */
   describeUnfinished(): Line[] {
-    const end = this.#held?.['status'] === 'shutting down' ? this.#show(this.#held) : [];
+    const end = this.#isOwnEnd ? this.#showHeld() : [];
     const commands = [...this.#pending.values()].map((entry) => {
       return { time: timeOf(entry), text: describeCommand(toCommand(entry, 'has no outcome yet')), status: '', entry };
     });
@@ -197,6 +195,7 @@ export class Story {
     const isRefused = this.#isFolded && this.#started !== null && /^cannot (start|serve) /i.test(how);
     if (isRefused) Object.assign(this.#started as Line, { text: how, entry });
     else if (how !== '' || !this.#hasProgram) lines.push(this.#line(time, how || 'ended', entry));
+    this.#held = null;
     if (isOfServer) this.#hasServer = false;
     if (how !== '') this.#hasProgram = false;
     return lines;
@@ -225,15 +224,17 @@ export class Story {
 
   #noteOutcome(entry: Body, time: number): Line[] {
     const id = excerptOf(entry['id']);
+    const { command } = entry;
     this.#pending.delete(id);
-    if (this.#isOwnEnd(entry)) {
-      this.#held = null;
-      return [];
-    }
-    if ((id !== '' && !this.#isNew(id)) || this.#isTold(entry)) return [];
+    const end = (command === 'shutdown' && this.#isOwnEnd && endIn(entry['value'])) || {};
+    const isMere = 'ended' in end && end['ended'] === this.#held?.['reason'] && savedIn(end) === '';
+    if (isMere) this.#held = null;
+    const held = command === 'save-state' || command === 'shutdown' ? this.#showHeld() : [];
+    if (isMere || (id !== '' && !this.#isNew(id)) || this.#isTold(entry)) return held;
     const text = describeCommand(entry);
     const texts = ['command', 'message', 'by', 'reason', 'state'].map((name) => excerptOf(entry[name]));
-    return this.#fold([...texts, excerptOfJson(entry['arguments'])].join('\n'), { time, text, status: '', entry });
+    const key = [...texts, excerptOfJson(entry['arguments'])].join('\n');
+    return [...held, ...this.#fold(key, { time, text, status: '', entry })];
   }
 
   /** Remembers an id. Returns false if it is known already: a new thread repeats what may be lost. */
@@ -264,33 +265,18 @@ export class Story {
     if (this.#mayRepeat && time <= (this.status?.time ?? 0)) return [];
     this.#mayRepeat = false;
     if (PASSING.includes(name)) return [];
-    this.#held = null;
-    const saver = this.#saver();
-    const isOfSave = saver !== null && name === 'paused' && holdsOf(entry).every(({ by }) => by === saver);
-    const mayBeEnd = this.#hasProgram && name === 'shutting down' && entry['by'] === 'itself';
-    if (!isOfSave && !mayBeEnd) return this.#show(entry);
     this.#held = entry;
-    return [];
+    return entry['during'] === 'save-state' || this.#isOwnEnd ? [] : this.#showHeld();
   }
 
-  /** Whether the status that is held is to be shown before this entry. A status replaces it. */
-  #isSettled(entry: Body): boolean {
-    const { event, command } = entry;
-    if (event === 'status' || event === 'answer' || this.#isOwnEnd(entry)) return false;
-    const isOfSave = this.#held?.['status'] === 'paused' && this.#saver() !== null;
-    return !isOfSave || (event === 'outcome' && command === 'pause');
+  /** Whether the program under control-run ends by itself, which control-run logs. */
+  get #isOwnEnd(): boolean {
+    const { status, by } = this.#held ?? {};
+    return this.#hasProgram && status === 'shutting down' && by === 'itself';
   }
 
-  /** Whether an outcome only says that the program has ended, and how: that is what control-run logs. */
-  #isOwnEnd({ event, command, value }: Body): boolean {
-    const end = event === 'outcome' && command === 'shutdown' ? endIn(value) : null;
-    return end !== null && end['ended'] === this.#held?.['reason'] && savedIn(end) === '';
-  }
-
-  /** Who has sent the save that runs or waits; null if there is none. */
-  #saver(): string | null {
-    const save = [...this.#pending.values()].find(({ command }) => command === 'save-state');
-    return save === undefined ? null : excerptOf(save['by']) || NOBODY;
+  #showHeld(): Line[] {
+    return this.#held === null ? [] : this.#show(this.#held);
   }
 
   /** Notes a status, and returns its line unless a reader knows it already. */

@@ -58,7 +58,7 @@ function save(clock: string, by: string, outcome: object = { value: 'a.json' }):
     { status: 'pausing', by, holds: [] }, { status: 'paused', by, holds: [{ by }] },
     { status: 'resuming', by, holds: [{ by }] }, { status: 'active', holds: [] },
   ];
-  return command(clock, 'save-state', by, outcome, statuses);
+  return command(clock, 'save-state', by, outcome, statuses.map((status) => ({ ...status, during: 'save-state' })));
 }
 
 /** A question, and its end. */
@@ -158,6 +158,9 @@ const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
     entry('01:00', 'start', { commandLine: ['a'] }), START, entry('01:30', 'command', { id: 'x', command: 'pause' }),
     entry('02:00', 'end', { ended: 'control-run is gone' }), entry('02:01', 'start', { commandLine: ['a'] }),
   ], ['started: a', 'pause has no outcome since 01:30:00', 'control-run is gone', 'started: a']],
+  ['a save after which the program stays paused, because a hook has failed', [
+    START, ACTIVE_AT_START, ...save('02:00', 'cron').filter(({ status }) => status !== 'active'),
+  ], ['started', 'paused by cron', 'save-state by cron done in 0.01 s: a.json']],
   ['a program under control-run that ends by itself, or by a signal', [
     entry('01:00', 'start', { commandLine: ['a'] }), START,
     ...command('02:00', 'shutdown', 'itself', { reason: 'exit code 0', value: { ended: 'exit code 0', exitCode: 0 } }, [
