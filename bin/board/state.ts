@@ -207,7 +207,7 @@ interface Parameter {
 /** Returns what is valid of the declarations in `/api/info`. */
 export function ownCommandsOf(info: Fields): OwnCommand[] {
   let length = 0;
-  return [...acceptedBy(info) ?? []].slice(0, MAX_COMMANDS)
+  return [...acceptedBy(info)].slice(0, MAX_COMMANDS)
     .map(([name, { description, parameters }]): OwnCommand => {
       return { name, description, parameters: parametersOf(parameters) };
     })

@@ -205,7 +205,7 @@ export class BoardSystem {
   }
 
   async #follow(): Promise<void> {
-    for await (const { reply } of this.#system.follow(this.#end.signal, WAIT_S)) {
+    for await (const reply of this.#system.follow(this.#end.signal, WAIT_S)) {
       if (reply.ok && reply.body['commands'] !== undefined) this.#takeInfo(reply.body);
       this.#publish();
     }

@@ -1,6 +1,6 @@
 // control-client completion: Tab in bash, zsh and fish. The script of a shell passes the line before the cursor to
-// `control-client __complete`, which prints what may come next: a directive, and after `words` one word per line, with a
-// tab and its help if it has one.
+// `control-client __complete`, which prints what may come next: a directive, and after `words` one word per line, with
+// a tab and its help if it has one.
 //
 //   words            the lines that follow
 //   files START      file names; the word begins with START, such as `--targets=`
@@ -10,7 +10,7 @@ import { parseArgs } from 'node:util';
 import { EXIT, type NamedOption, withCommon } from '../shared/cli.ts';
 import { commandsFor, findCommand, ownersOf, type Shell } from '../shared/commands.ts';
 import {
-  acceptedIn, completeAnswer, COMPLETION_MS, completionsOf, isArgument, isQuestionId, questionsIn, wordsBefore,
+  acceptedBy, completeAnswer, COMPLETION_MS, completionsOf, isArgument, isQuestionId, questionsIn, wordsBefore,
 } from '../shared/declared.ts';
 import { logsOfUser, nameInLogPath as nameOf } from '../shared/log.ts';
 import { completeName } from '../shared/names.ts';
@@ -134,6 +134,6 @@ async function offerArguments(
   const targets = await selectTargets(after.filter((other) => !isArgument(other)), values, COMPLETION_MS);
   const reply = await targets[0]?.client.request('info');
   const typed = [...name !== undefined && isFirst ? [name] : [], ...after.filter(isArgument), current];
-  if (command.name === 'run') offer(completionsOf(acceptedIn(reply), typed));
+  if (command.name === 'run') offer(completionsOf(acceptedBy(reply?.body ?? {}), typed));
   else if (reply?.ok === true) offer(completeAnswer(questionsIn(reply.body), typed, false));
 }

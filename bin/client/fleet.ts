@@ -189,7 +189,7 @@ export class Fleet {
   }
 
   async #follow(row: Row, isLasting: boolean): Promise<void> {
-    for await (const { reply } of row.system.follow(this.#signal, WAIT_S)) {
+    for await (const reply of row.system.follow(this.#signal, WAIT_S)) {
       this.#onChange();
       const hasLeft = row.machine !== '' && !reply.ok && row.target.socket?.exists === false; // it need not refuse
       if (!isLasting && (hasLeft || isAbsent(reply))) return this.#keep(row);

@@ -10,7 +10,7 @@ import {
 } from '../shared/client.ts';
 import { findStatus } from '../shared/commands.ts';
 import {
-  acceptedIn, describeAccepts, describeGiven, describeOpen, describeParameter, describeTimes, type Question,
+  acceptedBy, describeAccepts, describeGiven, describeOpen, describeParameter, describeTimes, type Question,
   questionsIn, readAnswer, readArguments, type Typed,
 } from '../shared/declared.ts';
 import {
@@ -183,7 +183,7 @@ export async function runDeclared(
     const before = invocation === null ? '' : `${invocation.name} not sent: `;
     return failure({ ...reply, error: before + reply.error, original: before + reply.original });
   }
-  const accepts = acceptedIn(reply);
+  const accepts = acceptedBy(reply.body);
   const names = [...accepts.keys()].join(', ');
   const none = names === '' ? 'the program declares no commands' : '';
   if (invocation === null) {
@@ -379,7 +379,7 @@ export async function waitFor(
   let isNoticed = false;
   let value: unknown;
   let [isReached, hasEnded] = [false, false];
-  for await (const { reply } of system.follow(limit, undefined, condition === null ? 'info' : 'detail')) {
+  for await (const reply of system.follow(limit, undefined, condition === null ? 'info' : 'detail')) {
     if (isDenied(reply)) return failure(reply);
     if (condition !== null && reply.ok && !('detail' in system.info)) {
       return { exitCode: EXIT.REFUSED, json: { error: STATUS_ONLY }, error: STATUS_ONLY };

@@ -7,7 +7,7 @@ import { paintStatus, warn } from '../shared/cli.ts';
 import { type FailedReply, isDenied, NO_ANSWER, type PrintableClient } from '../shared/client.ts';
 import { ASK, wordOf } from '../shared/commands.ts';
 import { describeQuestion, questionsIn } from '../shared/declared.ts';
-import { describeCause, describeCommand, describeEnd } from '../shared/describe.ts';
+import { commandsOf, describeCause, describeCommand, describeEnd, hasEnded } from '../shared/describe.ts';
 import { FollowedSystem } from '../shared/system.ts';
 import { excerptOf, localTime, printable, printableJson } from '../shared/text.ts';
 
@@ -41,10 +41,12 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
   const system = new FollowedSystem(client);
   let known: ReadonlySet<string> = new Set(); // the ids of the open questions
   let last = ''; // status of a system that answered, or was absent
-  for await (const { reply, before, completed } of system.follow(signal)) {
+  let before = ''; // what the system has reported before
+  let completed: ReadonlySet<unknown> | null = null; // the ids of the commands that have ended before
+  for await (const reply of system.follow(signal)) {
     if (isDenied(reply)) return reply;
-    const { status, end } = system;
-    if (before !== undefined) {
+    const { status, end, reported } = system;
+    if (reported !== before) {
       const error = reply.ok || end !== null ? undefined : target === undefined ? reply.error : system.error;
       const body = reply.ok ? reply.body : {};
       const { by, reason } = end ?? body;
@@ -55,8 +57,13 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
       const wasOffline = last === status && status === SystemStatus.OFFLINE.statusName; // until its machine was lost
       if (before !== '' && !wasOffline) hook?.report(client, { status, before, ...shown });
       if (status !== NO_ANSWER) last = status;
+      before = reported;
     }
-    for (const entry of completed) print(describeCommand(entry), entry);
+    if (reply.ok && reply.body['commands'] !== undefined) {
+      const ended = commandsOf(reply.body).filter((entry) => hasEnded(entry) && excerptOf(entry['id']) !== '');
+      for (const entry of ended) if (completed?.has(entry['id']) === false) print(describeCommand(entry), entry);
+      completed = new Set(ended.map(({ id }) => id));
+    }
     const questions = system.isCurrent ? questionsIn(system.info) : [];
     for (const question of questions.filter(({ id }) => !known.has(id))) {
       const { message, entry } = question;

@@ -8,7 +8,7 @@ import { StringDecoder } from 'node:string_decoder';
 import { warn } from '../shared/cli.ts';
 import { commandsFor, findCommand, wordsOf } from '../shared/commands.ts';
 import {
-  acceptedIn, completeAnswer, COMPLETION_MS, completionsOf, questionsIn, wordsBefore,
+  acceptedBy, completeAnswer, COMPLETION_MS, completionsOf, questionsIn, wordsBefore,
 } from '../shared/declared.ts';
 import { createFolders, stateFolder } from '../shared/files.ts';
 import { CTRL_C, CTRL_Z, ESCAPE_MS, type RawMode, startRawMode } from '../shared/terminal.ts';
@@ -290,13 +290,9 @@ export async function complete(client: PrintableClient, line: string): Promise<C
   if (command?.name === 'run') words.shift();
   else if (command !== undefined && command.name !== 'answer') return [[], current];
   const reply = await client.request('info', { signal: AbortSignal.timeout(COMPLETION_MS) });
-  if (command?.name === 'answer') {
-    return [completeAnswer(reply.ok ? questionsIn(reply.body) : [], words.slice(1), true), current];
-  }
-  const accepts = acceptedIn(reply);
-  const declared = completionsOf(accepts, words).map((word) => {
-    return accepts.get(word)?.parameters.size ? `${word} ` : word;
-  });
+  if (command?.name === 'answer') return [completeAnswer(questionsIn(reply.body), words.slice(1), true), current];
+  const accepts = acceptedBy(reply.body);
+  const declared = completionsOf(accepts, words).map((word) => accepts.get(word)?.parameters.size ? `${word} ` : word);
   return [[...new Set([...own, ...declared])], current];
 }
 

@@ -8,7 +8,7 @@ import {
 } from '../shared/client.ts';
 import { commandsFor, findCommand, helpOf, REASON_HELP, suggestCommand } from '../shared/commands.ts';
 import {
-  acceptedIn, CONTROL_COMMANDS, describeAccepts, describeGiven, describeOpen, describeQuestion, isAnswer, isQuestionId,
+  acceptedBy, CONTROL_COMMANDS, describeAccepts, describeGiven, describeOpen, describeQuestion, isAnswer, isQuestionId,
   parseArguments, type Question, questionsIn, readAnswer, readArguments, splitWords,
 } from '../shared/declared.ts';
 import {
@@ -20,6 +20,7 @@ import { type Body, excerptOf, printable } from '../shared/text.ts';
 import { isComment, type Lines } from './lines.ts';
 
 const COMMANDS = commandsFor('console');
+const NO_COMMANDS = 'the program declares no commands';
 const FOLLOW_MS = 30_000;
 const REQUEST_MS = 30_000; // longer than the client's own limit
 const HINT_MS = 1000; // then a hint shows what a command waits for; an ordinary shutdown is faster
@@ -67,9 +68,9 @@ export class Session {
     if (words[0]?.startsWith('--') === true) return fail(`'${words[0]}' is an option of control-client, not a reason`);
     const reason = line.replace(/^\S+\s*/, '') || undefined; // as typed, with quotes and apostrophes
     switch (command.name) {
-      case 'run': return this.#list();
+      case 'run': return this.#report((info) => describeAccepts(acceptedBy(info)) || NO_COMMANDS);
       case 'status': return this.#status();
-      case 'info': return this.#info();
+      case 'info': return this.#report((info) => describeInfo(info).join('\n'));
       case 'shutdown': return this.#shutdown(reason);
       case 'quit': return this.#hasEnded = true;
       default: return this.#send(command.name, reason);
@@ -82,25 +83,24 @@ export class Session {
     if (command !== undefined) return print(helpOf(command));
     if (topic === undefined) print(COMMANDS.map(helpOf).join('\n'));
     const info = await this.#request('info', HELP_MS);
-    const accepts = acceptedIn(info);
+    const accepts = acceptedBy(info.body);
     if (topic === undefined) return print(`${describeAccepts(accepts)}\n\n${REASON_HELP}`.replace(/^\n/, ''));
     const declaration = accepts.get(topic);
     if (declaration === undefined) return failUnknown(topic, accepts.keys());
     return print(describeAccepts(new Map([[topic, declaration]])));
   }
 
-  /** Lists the own commands of the program. */
-  async #list(): Promise<boolean> {
+  /** Prints something of what the system reports. */
+  async #report(textOf: (info: Body) => string): Promise<boolean> {
     const info = await this.#request('info');
-    if (!info.ok) return fail(info.error);
-    return print(describeAccepts(acceptedIn(info)) || 'the program declares no commands');
+    return info.ok ? print(textOf(info.body)) : fail(info.error);
   }
 
   /** Runs an own command. */
   async #run(name: string, words: readonly string[]): Promise<boolean> {
     const info = await this.#request('info');
     if (!info.ok && !lacksInfo(info)) return fail(`${name} not sent: ${info.error}`);
-    const accepts = acceptedIn(info);
+    const accepts = acceptedBy(info.body);
     const declaration = accepts.get(name);
     if (declaration === undefined) return failUnknown(name, accepts.keys());
     return this.#follow(name, { arguments: readArguments(parseArguments(words), declaration) });
@@ -136,11 +136,6 @@ export class Session {
     return reply.value === UNKNOWN ? fail(describeUnknown(reply.original)) : print(reply.value);
   }
 
-  async #info(): Promise<boolean> {
-    const info = await this.#request('info');
-    return info.ok ? print(describeInfo(info.body).join('\n')) : fail(info.error);
-  }
-
   async #shutdown(reason: string | undefined): Promise<boolean> {
     const { isTerminal } = this.#lines;
     const question = `Shut ${this.#client.target === DEFAULT_TARGET ? 'the system' : this.#client.target} down? (y/[N]) `;
@@ -152,8 +147,7 @@ export class Session {
     const answer = isTerminal ? await this.#lines.ask(question) : piped;
     if (answer === null) return fail('shutdown not sent: the input ended before the confirmation');
     if (!/^(y|yes)$/i.test(answer.trim())) return print('shutdown cancelled');
-    this.#hasEnded = await this.#send('shutdown', reason);
-    return this.#hasEnded;
+    return this.#hasEnded = await this.#send('shutdown', reason);
   }
 
   /** Sends a command. Prints each status on the way, and the outcome. */

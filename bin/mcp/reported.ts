@@ -1,4 +1,4 @@
-// What a model may see of a system: its status, reports and log, without control and invisible characters, and truncated.
+// What a model may see of a system: its status, reports and log, truncated, without control or invisible characters.
 // Any program may have sent them.
 
 import { createHash } from 'node:crypto';
@@ -153,7 +153,7 @@ export function isSettled(info: Body): boolean {
   });
 }
 
-/** The fields of all events of a log, besides the time and the event. The name and the process are those of the system. */
+/** The fields of all events of a log, besides the time and the event. Name and process are those of the system. */
 const LOGGED = [
   'version', 'commandLine', 'ended', 'exitCode', 'signal', 'status', 'id', 'command', 'message', 'parameters',
   'arguments', 'state', 'value', 'valueOmitted', 'error', 'lines', 'seconds', 'by', 'reason', 'holds', 'expiresAt',
@@ -165,7 +165,8 @@ export function logReport(lines: readonly Line[], sinceMs: number, limit: number
   const entries: object[] = [];
   let room = ROOM.log;
   for (const { time, entry, fold } of found.slice(-limit).reverse()) {
-    const fields = LOGGED.map((name) => [name, clean(entry[name], ROOM.field)]).filter(([, value]) => value !== undefined);
+    const all = LOGGED.map((name) => [name, clean(entry[name], ROOM.field)]);
+    const fields = all.filter(([, value]) => value !== undefined);
     const shown = {
       time: new Date(time).toISOString(), event: entry['event'], ...Object.fromEntries(fields),
       ...fold && { times: fold.count, firstTime: new Date(fold.firstTime).toISOString() },

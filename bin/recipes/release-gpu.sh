@@ -4,8 +4,8 @@
 #   control-run --pause-command './release-gpu.sh release 2>&1' \
 #     --resume-command './release-gpu.sh restore 2>&1' -- python3 train.py
 #
-# Required on the PATH: ps and cuda-checkpoint (https://github.com/NVIDIA/cuda-checkpoint), usually as root. All processes
-# are locked before the first is checkpointed, because those that share work, as with NCCL, can be locked only together.
+# Required on the PATH: ps and cuda-checkpoint (https://github.com/NVIDIA/cuda-checkpoint), usually as root. All are
+# locked before the first is checkpointed, because processes that share work, as with NCCL, can be locked only together.
 # Whether an action has worked is asked: the exit code of cuda-checkpoint does not say it.
 
 # Prints the processes of the program in a state: running, locked or checkpointed. Those without CUDA have none.

@@ -219,13 +219,11 @@ export class Operator {
 
   /** Waits for an outcome. Calls `onLate` if it is still missing `graceMs` after it becomes urgent. */
   async #limit<T>(outcome: Promise<T>, urgency: Urgency, onLate: () => void): Promise<T> {
-    const isUrgent = (): boolean => {
-      return this.#situation.isSignalled() || (urgency === 'command' && this.#server.hasWaiting());
-    };
+    const mayWait = (): boolean => urgency === 'signal' || !this.#server.hasWaiting();
     let lateAt = Infinity;
     const timer = setInterval(() => {
       const now = performance.now();
-      if (isUrgent()) lateAt = Math.min(lateAt, now + this.#settings.graceMs);
+      if (this.#situation.isSignalled() || !mayWait()) lateAt = Math.min(lateAt, now + this.#settings.graceMs);
       if (now < lateAt) return;
       clearInterval(timer);
       onLate();

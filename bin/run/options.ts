@@ -27,7 +27,6 @@ const OPTIONS = {
   state: {
     type: 'string', value: 'FILE',
     help: 'record in this file whether the program is paused, by whom and why; if it was, it starts paused',
-    completion: 'files',
   },
   grace: {
     type: 'string', value: 'SECONDS', default: '10',

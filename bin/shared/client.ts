@@ -21,8 +21,7 @@ export const NO_ANSWER = 'no answer';
 /** The error of a server that has only the endpoints of the specification, like PAMIQ's. */
 export const STATUS_ONLY = 'the server reports its status only';
 
-/** Versions of control.ts that count as such a server. */
-const OLD_VERSION = /^0\.(\d|1[0-7])\./;
+const OLD_VERSION = /^0\.(\d|1[0-7])\./; // of control.ts, which counts as such a server
 
 /** Errors of connect() although the system may listen. */
 const HINTS: ReadonlyMap<string | undefined, string> = new Map([

@@ -1,4 +1,4 @@
-// What a program declares in /api/info: its own commands and its questions, how they are typed, described and completed.
+// What a program declares in /api/info, its own commands and its questions: how they are typed, shown and completed.
 // The server may be any program, so every field may have any type and text.
 
 import { helpLine, UsageError } from './cli.ts';
@@ -6,7 +6,6 @@ import {
   type Body, describeDuration, excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, secondsSince, textOfJson,
   timeIn,
 } from './text.ts';
-import type { PrintableReply } from './client.ts';
 
 interface Declaration {
   description: string;
@@ -30,7 +29,7 @@ const PLAIN = /^[\w.+-]+$/; // a value that no shell expands
 /** Time limit of a completion's request. During a step, /api/info takes 250 ms, because it waits for describe(). */
 export const COMPLETION_MS = 500;
 
-/** The own commands that a system reports. */
+/** The own commands in the body of a reply; none if it is a failure. */
 export function acceptedBy(info: Body): Accepts {
   const entries = declaredIn(info['accepts'], COMMAND).filter(([name]) => !RESERVED.includes(name));
   return new Map(entries.map(([name, { description, parameters }]) => {
@@ -41,11 +40,6 @@ export function acceptedBy(info: Body): Accepts {
 /** The parameters of a command or a question by name. */
 function parametersIn(field: unknown): ReadonlyMap<string, Body> {
   return new Map(declaredIn(field, PARAMETER));
-}
-
-/** The same for a reply; empty if they are unknown. */
-export function acceptedIn(info: PrintableReply | undefined): Accepts {
-  return acceptedBy(info?.ok === true ? info.body : {});
 }
 
 function declaredIn(field: unknown, form: RegExp): [name: string, value: Body][] {

@@ -25,7 +25,7 @@ export function describeStatus(info: Body): string {
   const step = age && (isActive ? `, in a step for ${age}` : `; the program has not responded for ${age}`);
   const isShown = isActive || status === 'paused'; // the other statuses imply what runs
   const running = isShown ? commandsOf(info).find(({ state }) => state === 'running') : undefined;
-  const seconds = running === undefined ? 0 : runningSeconds(running);
+  const seconds = running === undefined ? 0 : secondsSince(running, 'takenAt') ?? 0;
   const waiting = commandsOf(info).filter((entry) => entry['state'] === 'waiting').map(commandOf);
   const names = waiting.length <= MAX_NAMES ? waiting.join(', ') : `${waiting.length} commands`;
   const queue = waiting.length === 0 ? '' : `; ${names} ${waiting.length === 1 ? 'waits' : 'wait'}`;
@@ -71,11 +71,6 @@ function secondsOf({ seconds }: Body): number {
   return typeof seconds === 'number' ? seconds : 0;
 }
 
-/** For how long a command has run. */
-function runningSeconds(entry: Body): number {
-  return secondsSince(entry, 'takenAt') ?? 0;
-}
-
 /** Aligned lines with all details. */
 export function describeInfo(info: Body): string[] {
   const commands = commandsOf(info).map((entry) => {
@@ -117,7 +112,7 @@ export function describeCommand(entry: Body): string {
   const outcomes: Record<string, string> = {
     done: `done in ${seconds}${value && `: ${value}`}`,
     failed: `failed after ${seconds}: ${error}`,
-    running: `running for ${describeDuration(runningSeconds(entry))}`,
+    running: `running for ${describeDuration(secondsSince(entry, 'takenAt') ?? 0)}`,
     waiting: `waiting for ${age}`,
   };
   return `${commandOf(entry)}${given && ` ${given}`}${who} ${Object.hasOwn(outcomes, state) ? outcomes[state] : state}`;

@@ -62,12 +62,9 @@ export function removeLeftovers(path: string): void {
   const temporary = /^\.[0-9a-f]{16}\.tmp$/;
   for (const name of readdirSync(folder)) {
     const isLeft = name.startsWith(basename(path)) && temporary.test(name.slice(basename(path).length));
-    if (isLeft && ageOf(join(folder, name)) > LEFT_MS) rmSync(join(folder, name), { force: true });
+    const { mtimeMs = Infinity } = statSync(join(folder, name), { throwIfNoEntry: false }) ?? {};
+    if (isLeft && Date.now() - mtimeMs > LEFT_MS) rmSync(join(folder, name), { force: true });
   }
-}
-
-function ageOf(path: string): number {
-  return Date.now() - (statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Infinity);
 }
 
 /** Flushes the folder to disk: only then is a new name in it permanent. */

@@ -1,4 +1,4 @@
-// Reading the log of a system, where servers append a JSON object per line, and telling it. Anybody may have written it.
+// Reads the log of a system, where servers append a JSON object per line, and tells it. Anybody may have written it.
 
 import { constants, readdirSync, statSync } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';
@@ -146,7 +146,8 @@ export class Story {
   cut(isHere: boolean = true): Line[] {
     const why = isHere ? 'killed, or the machine stopped' : 'killed, the machine stopped, or it runs on another one';
     const text = `the log ends here: ${why}`;
-    const lines = [...this.#showHeld(), ...this.#abandon(this.lastTime), this.#line(this.lastTime, text, { event: 'end' })];
+    const { lastTime } = this;
+    const lines = [...this.#showHeld(), ...this.#abandon(lastTime), this.#line(lastTime, text, { event: 'end' })];
     [this.#hasServer, this.#hasProgram] = [false, false];
     return lines;
   }
@@ -378,38 +379,24 @@ async function openLog(path: string): Promise<FileHandle | null> {
   }
 }
 
-/** Splits bytes into entries. */
-class EntrySplitter {
-  readonly #noteBroken: (count: number) => void;
-  #rest = Buffer.alloc(0); // of the last line
-
-  /** @param noteBroken Takes the number of lines that are no entries: torn and foreign ones, and those above 64 KiB. */
-  constructor(noteBroken: (count: number) => void) {
-    this.#noteBroken = noteBroken;
-  }
-
-  /** Returns the entries that these bytes complete. */
-  add(bytes: Buffer): Body[] {
-    const all = Buffer.concat([this.#rest, bytes]);
-    const end = all.lastIndexOf(10) + 1;
-    this.#rest = all.subarray(end, end + MAX_LINE + 1); // one byte too long stands for any number
-    return this.#parse(all.toString('utf8', 0, end));
-  }
-
-  /** Returns the entry of a last line without a newline. */
-  end(): Body[] {
-    const text = this.#rest.toString();
-    this.#rest = Buffer.alloc(0);
-    return this.#parse(text);
-  }
-
-  #parse(text: string): Body[] {
-    const lines = text.split('\n').filter((line) => line.trim() !== '');
+/**
+ * Returns a function that returns the entries that these bytes complete or, without bytes, the entry of a last line
+ * without a newline.
+ *
+ * @param noteBroken Takes the number of lines that are no entries: torn and foreign ones, and those above 64 KiB.
+ */
+function createSplitter(noteBroken: (count: number) => void): (bytes?: Buffer) => Body[] {
+  let rest = Buffer.alloc(0); // of the last line
+  return (bytes) => {
+    const all = bytes === undefined ? rest : Buffer.concat([rest, bytes]);
+    const end = bytes === undefined ? all.length : all.lastIndexOf(10) + 1;
+    rest = all.subarray(end, end + MAX_LINE + 1); // one byte too long stands for any number
+    const lines = all.toString('utf8', 0, end).split('\n').filter((line) => line.trim() !== '');
     const entries = lines.map((line) => Buffer.byteLength(line) > MAX_LINE ? null : parseEntry(line));
     const good = entries.filter((entry) => entry !== null);
-    this.#noteBroken(lines.length - good.length);
+    noteBroken(lines.length - good.length);
     return good;
-  }
+  };
 }
 
 /** Reads a file between two positions, or to its present end. */
@@ -472,39 +459,37 @@ export class LogReader {
     [this.#renamed, this.#file] = [null, null];
   }
 
-  async #open(path: string): Promise<OpenFile | null> {
-    const handle = await openLog(path);
-    return handle === null ? null : new OpenFile(handle, (await handle.stat()).ino, (count) => (this.broken += count));
+  #open(path: string): Promise<OpenFile | null> {
+    return openFile(path, (count) => (this.broken += count));
   }
 }
 
-/** A file that is read once, and what is appended to it later. */
-class OpenFile {
-  readonly inode: number;
-  readonly #handle: FileHandle;
-  readonly #splitter: EntrySplitter;
-  #position = 0;
+type OpenFile = NonNullable<Awaited<ReturnType<typeof openFile>>>;
 
-  constructor(handle: FileHandle, inode: number, noteBroken: (count: number) => void) {
-    [this.#handle, this.inode, this.#splitter] = [handle, inode, new EntrySplitter(noteBroken)];
-  }
-
-  async *read(): AsyncGenerator<Body[], void> {
-    const { size } = await this.#handle.stat();
-    if (size < this.#position) { // it has been truncated
-      yield this.#splitter.end();
-      this.#position = 0;
-    }
-    for await (const bytes of readChunks(this.#handle, this.#position, size)) {
-      this.#position += bytes.length;
-      yield this.#splitter.add(bytes);
-    }
-  }
-
-  async *close(): AsyncGenerator<Body[], void> {
-    await this.#handle.close();
-    yield this.#splitter.end();
-  }
+/** Opens a file that is read once, and what is appended to it later. Null if there is none. */
+async function openFile(path: string, noteBroken: (count: number) => void) {
+  const file = await openLog(path);
+  if (file === null) return null;
+  const split = createSplitter(noteBroken);
+  let position = 0;
+  return {
+    inode: (await file.stat()).ino,
+    async *read(): AsyncGenerator<Body[], void> {
+      const { size } = await file.stat();
+      if (size < position) { // it has been truncated
+        yield split();
+        position = 0;
+      }
+      for await (const bytes of readChunks(file, position, size)) {
+        position += bytes.length;
+        yield split(bytes);
+      }
+    },
+    async *close(): AsyncGenerator<Body[], void> {
+      await file.close();
+      yield split();
+    },
+  };
 }
 
 /** The paths of the older generations of a log, the oldest first. None if the path is one of these. */
@@ -555,8 +540,8 @@ async function readEnd(path: string, maxSize: number): Promise<{ entries: Body[]
   if (file === null) return { entries, size: 0 };
   try {
     const { size } = await file.stat();
-    const splitter = new EntrySplitter(() => {});
-    for await (const bytes of readChunks(file, Math.max(0, size - maxSize), size)) entries.push(...splitter.add(bytes));
+    const split = createSplitter(() => {});
+    for await (const bytes of readChunks(file, Math.max(0, size - maxSize), size)) entries.push(...split(bytes));
     return { entries, size };
   } catch {
     return { entries, size: maxSize };

@@ -11,7 +11,7 @@ import { printableJson } from './text.ts';
 
 export const LOG_OPTIONS: { log: TextOption; 'no-log': Option & { type: 'boolean'; multiple?: false } } = {
   log: {
-    type: 'string', value: 'FILE', completion: 'files',
+    type: 'string', value: 'FILE',
     help: 'log commands, statuses, starts and ends to this file (default: NAME@HOST.jsonl in ' +
       '$XDG_STATE_HOME/control/, or else in ~/.local/state/control/)',
   },

@@ -140,7 +140,7 @@ async function find(word: Word, all: readonly Folder[], sources: Sources): Promi
   }
 }
 
-/** Returns the live systems with a name (as in its path), a process id or both: `train`, `2551`, `train-2551`, `train-*`. */
+/** Returns the live systems with a name (as in paths), a process id or both: `train`, `2551`, `train-2551`, `train-*`. */
 async function findNamed(text: string, folder: Folder, reach: Reach): Promise<Found[]> {
   const live = (mayBeMeant: (socket: Socket) => boolean): Promise<Found[]> => folder.find(mayBeMeant, reach);
   const pattern = patternOf(text);
@@ -151,16 +151,14 @@ async function findNamed(text: string, folder: Folder, reach: Reach): Promise<Fo
   const hasOwnName = ({ name }: Socket): boolean => ownName === undefined || name === ownName;
   const processes = await live((socket) => hasOwnName(socket) && socket.pid === pid);
   const found = [...named, ...processes];
-  if (found.length === 0) return filter(await live(hasOwnName), (target) => controls(target, Number(pid)));
+  if (found.length === 0) {
+    const candidates = await live(hasOwnName);
+    await inParallel(candidates, async (target) => void (await controls(target, Number(pid)) && found.push(target)));
+    return found;
+  }
   if (found.length === named.length || found.length === processes.length) return found;
   const all = found.map(({ name }) => name).join(' and ');
   throw new UsageError(`'${text}' is a name and a process id, of ${all}: write one of these`);
-}
-
-async function filter(targets: Found[], isMeant: (target: Found) => Promise<boolean>): Promise<Found[]> {
-  const meant = new Set<Found>();
-  await inParallel(targets, async (target) => void (await isMeant(target) && meant.add(target)));
-  return targets.filter((target) => meant.has(target));
 }
 
 /** Whether the system is control-run and the process is its program: lists show that process. */

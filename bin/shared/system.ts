@@ -1,4 +1,4 @@
-// Following a system, also while it is offline, and a command until it is done. Any program may have sent the responses.
+// Follows a system, also while it is offline, and a command until it is done. Any program may have sent the responses.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
@@ -7,7 +7,7 @@ import {
   type PrintableReply, statusNameOf, UNKNOWN,
 } from './client.ts';
 import { findStatus } from './commands.ts';
-import { commandsOf, hasEnded, progressOf, valueIn } from './describe.ts';
+import { commandsOf, progressOf, valueIn } from './describe.ts';
 import { type Body, excerptOf, MAX_VALUE_LENGTH, timeIn } from './text.ts';
 
 /**
@@ -100,15 +100,6 @@ const { ACTIVE, OFFLINE, SHUTTING_DOWN } = SystemStatus;
 /** The statuses of a system that cannot be reached. */
 export const DOWN: readonly string[] = [OFFLINE.statusName, NO_ANSWER, UNKNOWN];
 
-/** What a reply has changed. */
-interface Change {
-  reply: PrintableReply;
-  /** The status before, if it is another now; empty if there was none. */
-  before?: string;
-  /** The commands that have been completed since the list before. The first list has none. */
-  completed: readonly Body[];
-}
-
 /** A followed system. */
 export class FollowedSystem {
   readonly client: PrintableClient;
@@ -127,7 +118,6 @@ export class FollowedSystem {
   /** Since when requests have had no response, in milliseconds; null if they have. */
   unansweredSince: number | null = null;
   #shutdown: { cause: Body | null; until: number } = { cause: null, until: 0 };
-  #completed: ReadonlySet<unknown> | null = null; // the ids of the completed commands in the latest list
   #error = '';
   #readError = ''; // of the latest `read()`, if it could not be sent
   #reading: Promise<boolean> | null = null;
@@ -154,7 +144,7 @@ export class FollowedSystem {
   }
 
   /**
-   * Yields each change until the signal. While nothing changes, it sends a request every `waitS` seconds.
+   * Yields each reply until the signal. While nothing changes, it sends a request every `waitS` seconds.
    *
    * @param query As for `observe()`.
    */
@@ -162,11 +152,12 @@ export class FollowedSystem {
     signal: AbortSignal,
     waitS?: number,
     query: 'info' | 'detail' = 'info',
-  ): AsyncGenerator<Change, void> {
+  ): AsyncGenerator<PrintableReply, void> {
     for await (const { status, reply, isNew } of observe(this.client, query, signal, waitS)) {
       if (status === NO_ANSWER) this.#noteSilence(Date.now());
       else this.unansweredSince = null;
-      yield isNew ? this.note(status, reply) : { reply, completed: [] };
+      if (isNew) this.note(status, reply);
+      yield reply;
     }
   }
 
@@ -202,7 +193,7 @@ export class FollowedSystem {
   }
 
   /** Notes a reply to a request for `info`. */
-  note(status: string, reply: PrintableReply): Change {
+  note(status: string, reply: PrintableReply): void {
     const before = this.reported;
     this.reply = reply;
     if (reply.ok) this.#noteShutdown(reply.body, status);
@@ -214,17 +205,7 @@ export class FollowedSystem {
     }
     this.#error = reply.ok ? '' : this.client.shorten(reply.error);
     if (reply.ok && status === UNKNOWN) this.#error = describeUnknown(reply.original);
-    const completed = reply.ok ? this.#newlyCompleted(reply.body) : [];
     this.#take(reply.ok ? reply.body : this.info);
-    return { reply, completed, ...(status === before ? {} : { before }) };
-  }
-
-  #newlyCompleted(info: Body): Body[] {
-    if (info['commands'] === undefined) return [];
-    const completed = commandsOf(info).filter((entry) => hasEnded(entry) && excerptOf(entry['id']) !== '');
-    const known = this.#completed;
-    this.#completed = new Set(completed.map(({ id }) => id));
-    return completed.filter(({ id }) => known?.has(id) === false);
   }
 
   #noteShutdown(info: Body, status: string): void {
@@ -356,7 +337,8 @@ export async function follow(client: PrintableClient, command: string, options: 
     const responded = new AbortController();
     void watch(responded.signal);
     const wait = Math.min(MAX_WAIT_S, Math.max(1, Math.floor(timeoutMs / 1000) - LEFT_S));
-    const reply = await client.request(command, { arguments: values, by, reason, mine, expires, wait, signal: end.signal });
+    const { signal: until } = end;
+    const reply = await client.request(command, { arguments: values, by, reason, mine, expires, wait, signal: until });
     responded.abort();
     return reply;
   }

@@ -29,7 +29,7 @@ describe('control-client', AT_ONCE, () => {
     const paused = (holds: object): object => ({ status: 'paused', ...Object(holds)[0], holds });
     const heardAt = new Date(Date.now() - 4500).toISOString();
     const waiting = { command: 'pause', state: 'waiting' };
-    const running = { command: 'evaluate', state: 'running', at: heardAt };
+    const running = { command: 'evaluate', state: 'running', takenAt: heardAt };
     const texts: [info: object, text: string][] = [
       [{ status: 'active', heardAt, by: 'ana' }, 'active, in a step for 4 s'],
       [{ status: 'active', heardAt, commands: [waiting] }, 'active, in a step for 4 s; pause waits for the step'],
@@ -231,7 +231,7 @@ const ROWS: readonly [body: object, args: string[], code: number, shown: string 
     /^control-client: not resumed: .* holds no pause; paused by PW .*; and by PW /],
   [{ ...ACTIVE, accepts: ACCEPTS }, ['run'], 0, /^ {2}set [^]*^ {4}a [^]*^ {4}b [^]*^ {2}odd\n {2}list\n {2}text\n$/m],
   ...[7, HOSTILE, null, [HOSTILE]].map((accepts): [object, string[], number, RegExp] => {
-    return [{ ...ACTIVE, accepts }, ['run', HOSTILE], 1, /^control-client: /];
+    return [{ ...ACTIVE, accepts }, ['run', HOSTILE], 2, /^control-client: /];
   }),
   [{ ...ACTIVE, ...FIELDS, commands: [ENTRY, { ...ENTRY, arguments: HOSTILE }] }, ['info'], 0, HARMLESS.slice(0, 40)],
   [{ ...ACTIVE, asks: [...ASKS, HOSTILE, { id: HOSTILE, message: 7 }] }, ['asks'], 0, /^k3f-q2: PW [^]*\nPW .*: 7\n$/],

@@ -95,13 +95,15 @@ describe('control-client run', AT_ONCE, () => {
     await call([...at(full), 'run', 'list']);
     const none = 'the server takes only pause, resume, save-state and shutdown';
     const refusals: [args: string[], error: string][] = [
-      [at(undeclared), none], [['--port', `${statusOnly}`], none], [at(full), 'Command queue is full, try again later'],
+      [['--port', `${statusOnly}`], none], [at(full), 'Command queue is full, try again later'],
     ];
     for (const [address, error] of refusals) {
       const ended = { code: 1, stdout: '', stderr: `control-client: ${error}\n` };
       assert.deepEqual(await call([...address, 'run', 'list']), ended);
     }
     assert.equal(busy.receiveCommand(), 'list');
+    const ended = await call([...at(undeclared), 'run', 'list']);
+    assert.deepEqual([ended.code, ended.stderr], [2, "control-client: the program declares no commands, got 'list'\n"]);
   });
 
   it('prints the value with --wait: a string as it is, any other value as JSON, or ok', async (t) => {
