@@ -3,10 +3,9 @@
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { Learner } from '../../../demo/learner.ts';
+import { advance, createSearch, type Search } from '../../../demo/search.ts';
 import { clientAt, makeFolder, startProgram } from '../../helpers.ts';
 import type { StatusCause, WebApiClient } from '../../../../control.ts';
-import type { LearnerState } from '../../../demo/learner.ts';
 import type { Running } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
 
@@ -36,7 +35,7 @@ export function portOf(demo: Running): number {
 /** Starts it from a checkpoint that was saved while paused, so that it stands still. */
 export function startPaused(t: TestContext, ...options: string[]): Promise<Demo> {
   const path = join(makeFolder(t), 'mine.json');
-  writeFileSync(path, checkpointOf(stateAt(8, 12_345), [HOLD]));
+  writeFileSync(path, checkpointOf(searchAt(8, 12_345), [HOLD]));
   return startDemo(t, makeFolder(t), '--load', path, ...options);
 }
 
@@ -48,7 +47,7 @@ export async function perform({ client }: Demo, command: string, values?: object
 }
 
 /** Saves and returns what the checkpoint holds. */
-export async function save(demo: Demo): Promise<LearnerState & { holds: StatusCause[] }> {
+export async function save(demo: Demo): Promise<Search & { holds: StatusCause[] }> {
   return read(await perform(demo, 'save-state'));
 }
 
@@ -71,19 +70,14 @@ export function savedBy(demo: Running): string[] {
   return [...demo.output().matchAll(/^saved (.*)\n/gm)].map((match) => match[1] as string);
 }
 
-/** The state of a learner with that seed after that many steps. */
-export function stateAt(seed: number, steps: number): LearnerState {
-  const learner = Learner.fromSeed(seed);
-  while (learner.state.steps < steps) learner.step();
-  return plain(learner.state);
-}
-
-/** The state as read from a file: JSON has no −0. */
-export function plain(state: LearnerState): LearnerState {
-  return JSON.parse(JSON.stringify(state));
+/** A search with that seed after that many steps, as read from a file. */
+export function searchAt(seed: number, steps: number): Search {
+  const search = createSearch(seed);
+  while (search.step < steps) advance(search);
+  return JSON.parse(JSON.stringify(search)); // which has no −0
 }
 
 /** The text of a checkpoint. */
-export function checkpointOf(state: LearnerState, holds: StatusCause[]): string {
-  return JSON.stringify({ format: 'control-demo', version: 4, ...state, holds });
+export function checkpointOf(search: Search, holds: StatusCause[]): string {
+  return JSON.stringify({ format: 'control-demo 5', ...search, holds });
 }
