@@ -226,7 +226,6 @@ const ROWS: readonly [body: object, args: string[], code: number, shown: string 
   [{ code: 500, error: HOSTILE }, ['status'], 1, `control-client: ${HARMLESS}\n`],
   [{ code: 500, error: HOSTILE }, ['pause', '--json'], 1, { error: HOSTILE }],
   [{ ...ACTIVE, status: HOSTILE }, ['pause', '--wait', '--timeout', '6'], 4, /^control-client: not paused /],
-  [{ ...ACTIVE, version: HOSTILE }, ['pause', '--wait', '--timeout', '2'], 2, HARMLESS],
   [{ ...ACTIVE, status: 'paused', state: 'done', by: HOSTILE, holds: [7, { by: HOSTILE }] }, ['resume', '--mine'], 1,
     /^control-client: not resumed: .* holds no pause; paused by PW .*; and by PW /],
   [{ ...ACTIVE, accepts: ACCEPTS }, ['run'], 0, /^ {2}set [^]*^ {4}a [^]*^ {4}b [^]*^ {2}odd\n {2}list\n {2}text\n$/m],
