@@ -107,9 +107,7 @@ async function main(): Promise<number> {
     log,
     webApiAddress: host === undefined || port === undefined ? undefined : [host, port],
     startPaused: holds,
-  }).catch(async (error) => {
-    throw await explainPort(error, host, port);
-  });
+  }).catch(async (error) => Promise.reject(await explainPort(error, host, port)));
   return EXIT.DONE;
 }
 

@@ -76,8 +76,7 @@ export function listCheckpoints(folder: string): string[] {
 export function loadCheckpoint(path: string): { search: Search; holds: StatusCause[] } {
   try {
     const { format, holds, ...search } = Object(JSON.parse(readFileSync(path, 'utf8')));
-    const isKnown = format === FORMAT && Array.isArray(holds);
-    if (!isKnown) throw new Error('it is no checkpoint of control-demo 0.24 or later');
+    if (format !== FORMAT) throw new Error('it is no checkpoint of control-demo 0.24 or later');
     return { search, holds };
   } catch (error) {
     throw new UsageError(`cannot load '${path}': ${(error as Error).message}`);
@@ -86,9 +85,11 @@ export function loadCheckpoint(path: string): { search: Search; holds: StatusCau
 
 /** Writes a file that is complete even after a crash, deletes all but the newest ten, and returns its path. */
 export function saveCheckpoint(search: Search, holds: readonly StatusCause[], folder: string): string {
-  const excess = listCheckpoints(folder).slice(0, -9);
-  const path = join(folder, `${new Date().toISOString().replaceAll(':', '-')}.json`); // Windows permits no colons
+  const paths = listCheckpoints(folder);
+  const last = Date.parse(paths.at(-1)?.slice(-29, -5).replace(/-(\d\d)-(\d\d\.)/, ':$1:$2') ?? '');
+  const time = new Date(Math.max(Date.now(), last + 1 || 0)); // later than the last one, even if the clock was set back
+  const path = join(folder, `${time.toISOString().replaceAll(':', '-')}.json`); // Windows permits no colons
   writeAtomically(path, `${JSON.stringify({ format: FORMAT, ...search, holds })}\n`);
-  for (const old of excess) rmSync(old, { force: true });
+  for (const old of paths.slice(0, -9)) rmSync(old, { force: true });
   return path;
 }

@@ -57,6 +57,52 @@ describe('control.ts', () => {
   });
 });
 
+/** The most lines that the sources of a room may have: bin/ROOM.ts and bin/ROOM/. */
+const ROOMS: Readonly<Record<string, number>> = {
+  shared: 4380, client: 2220, board: 2750, run: 2740, kbctl: 1660, mcp: 1230, console: 750, demo: 210,
+};
+
+describe('bin', () => {
+  const sources = readdirSync('bin', { encoding: 'utf8', recursive: true })
+    .map((path) => path.replaceAll('\\', '/'))
+    .filter((path) => /\.(ts|html|py)$/.test(path) && !/^(dev|test)\//.test(path));
+  const textOf = (path: string): string => readFileSync(join('bin', path), 'utf8');
+  const linesOf = (paths: readonly string[]): number => {
+    return paths.reduce((sum, path) => sum + textOf(path).split('\n').length - 1, 0);
+  };
+
+  it('is a house of rooms, none of which exceeds its budget of lines', () => {
+    const roomOf = (path: string): string => path.replace(/(\.ts|\/.*)$/, '');
+    for (const [room, most] of Object.entries(ROOMS)) {
+      const count = linesOf(sources.filter((path) => roomOf(path) === room));
+      assert.ok(count > 0 && count <= most, `${room}: ${count} lines, at most ${most}`);
+    }
+    assert.deepEqual(sources.map(roomOf).filter((room) => !(room in ROOMS)), [], 'a room without a budget');
+    assert.ok(linesOf(sources) <= 15_940, `${linesOf(sources)} lines`);
+  });
+
+  it('says in the first lines of each file what it is for, and imports nothing in a circle', () => {
+    const code = sources.filter((path) => path.endsWith('.ts'));
+    for (const path of code) assert.ok(/^(#!.*\n)?\/\/ .{20}/.test(textOf(path)), path);
+    const imports = new Map(code.map((path) => {
+      const found = [...textOf(path).matchAll(/^(?:import|\}) [^;]*?from '(\.[^']+)';$/gms)];
+      return [path, found.map(([, other = '']) => join(dirname(path), other).replaceAll('\\', '/'))];
+    }));
+    assert.ok([...imports.values()].flat().length > 200);
+    const open = new Set<string>();
+    const closed = new Set<string>();
+    const visit = (path: string): void => {
+      if (closed.has(path)) return;
+      assert.ok(!open.has(path), `${[...open, path].join(' imports ')}`);
+      open.add(path);
+      for (const other of imports.get(path) ?? []) visit(other);
+      open.delete(path);
+      closed.add(path);
+    };
+    for (const path of code) visit(path);
+  });
+});
+
 /** Checks that the pages and images that pages refer to are in the package. Returns how many they are. */
 function checkLinks(root: string): number {
   const pages = readdirSync(root, { encoding: 'utf8', recursive: true }).filter((path) => path.endsWith('.md'));

@@ -297,6 +297,6 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'A checkpoint from the future',
-    edits: [['bin/demo/checkpoints.ts', 'Math.max(Date.now(), Date.parse(time) + 1 || 0)', 'Date.now()']],
+    edits: [['bin/demo/search.ts', 'Math.max(Date.now(), last + 1 || 0)', 'Date.now()']],
   },
 ];
