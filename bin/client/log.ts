@@ -1,4 +1,4 @@
-// control-client log: prints what systems have logged, also after their end.
+// control-client log: which logs, and their lines in the order of time; shared/log.ts reads the files.
 
 import { existsSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';

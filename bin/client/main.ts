@@ -1,5 +1,5 @@
-// This folder is control-client: the command line, the commands, the tables of list and top, and the completion. This
-// file finds the targets, runs the command for each, and prints the outcomes.
+// Runs control-client: finds the targets, runs the command for each, and prints the outcomes; also the exit code for
+// machines that cannot be reached.
 
 import { setMaxListeners } from 'node:events';
 import { checkTrusted, type SystemStatus } from '../../control.ts';

@@ -1,4 +1,4 @@
-// What control-client asks of which systems: status, info, commands, answers, waits. Each returns what is printed.
+// What control-client asks of systems: status, info, commands, answers, waits. Returns what is printed and exit codes.
 
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';

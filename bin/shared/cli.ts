@@ -1,4 +1,4 @@
-// The command line of all tools: exit codes, messages and their colors, options, their values and their help.
+// The command line of all tools: exit codes, messages, colors, options, their values and help; the word that was meant.
 
 import { parseArgs, styleText } from 'node:util';
 import { VERSION } from '../../control.ts';

@@ -1,4 +1,4 @@
-// One system: its address, its token, the client for it, and its failures in words. Any program may listen there.
+// One system: its address, token and client, and what a failed request means: offline, no answer, unknown, denied.
 
 import { readFileSync, statSync } from 'node:fs';
 import { isIPv6 } from 'node:net';

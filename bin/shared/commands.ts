@@ -1,4 +1,4 @@
-// The commands of control-client and control-console: the only list, also for their help and completion.
+// The commands of control-client and control-console: the only list, for help, completion and `did you mean`.
 
 import { type ControlCommand, SystemStatus } from '../../control.ts';
 import { helpLine, listOf, suggest } from './cli.ts';

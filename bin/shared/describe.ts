@@ -1,4 +1,4 @@
-// The body of /api/info in words for people. The server may be any program, so every field may have any type and text.
+// A report, the body of /api/info, in words: status, cause, detail, commands, ends. Any field may be anything.
 
 import { UsageError } from './cli.ts';
 import { describeAnswer, describeQuestion, describeTimes, isAnswer, questionsIn, summarizeAsks } from './declared.ts';

@@ -1,4 +1,4 @@
-// Which systems there are: the Unix sockets in a folder, and their labels. Several systems at once.
+// Which systems there are: the Unix sockets in a folder; dead ones are removed. Labels; several systems at once.
 
 import { once } from 'node:events';
 import {

@@ -1,4 +1,4 @@
-// Reads the log of a system, where servers append a JSON object per line, and tells it. Anybody may have written it.
+// Reads logs, also while they grow and are renamed, and tells them in words. Anybody may have written them.
 
 import { constants, readdirSync, statSync } from 'node:fs';
 import { type FileHandle, open, stat } from 'node:fs/promises';

@@ -140,7 +140,7 @@ async function find(word: Word, all: readonly Folder[], sources: Sources): Promi
   }
 }
 
-/** Returns the live systems with a name (as in paths), a process id or both: `train`, `2551`, `train-2551`, `train-*`. */
+/** Returns the live systems with a name as in paths, a process id or both: `train`, `2551`, `train-2551`, `train-*`. */
 async function findNamed(text: string, folder: Folder, reach: Reach): Promise<Found[]> {
   const live = (mayBeMeant: (socket: Socket) => boolean): Promise<Found[]> => folder.find(mayBeMeant, reach);
   const pattern = patternOf(text);

@@ -1,4 +1,4 @@
-// Follows a system, also while it is offline, and a command until it is done. Any program may have sent the responses.
+// Follows a system, through offline and silence, and a command until it is done; client.ts says what each reply means.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';

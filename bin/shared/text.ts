@@ -1,5 +1,5 @@
-// Words that are safe to print: a server, a helper process or an argument may contain escape sequences, which clear a
-// terminal or write its clipboard, and characters that reverse the text after them. Any field may have any type.
+// Safe text, and times and durations in words. A server, a helper process or an argument may contain escape sequences,
+// which clear a terminal or write its clipboard, and characters that reverse the text after them.
 
 const CONTROLS = /[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+/g; // C0, DEL, C1, lines, bidi
 const MAX_LENGTH = 200; // characters of a text from a server: a status, result or error is shorter
