@@ -26,7 +26,7 @@ comments.
 
 ${commandsFor('console').map(helpOf).join('\n')}
 
-The program's own commands work the same way: evaluate episodes=200
+The program's own commands work the same way: evaluate points=200
 ${REASON_HELP}
 
 ${TARGET_HELP}

@@ -30,7 +30,7 @@ const OPTIONS = {
 const HELP = `
 Usage: control-demo [options]
 
-Searches the minimum of a function until it is shut down by a command to its web API, Ctrl-C, SIGTERM or SIGHUP. It
+Searches for the minimum of a function until it is shut down by a command to its web API, Ctrl-C, SIGTERM or SIGHUP. It
 saves a checkpoint before it exits, on request and on SIGUSR2. control-client run describes its own commands.
 
 ${describeOptions(OPTIONS)}

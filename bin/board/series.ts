@@ -17,7 +17,7 @@ export function steadyNow(): number {
 }
 
 /** The samples of one number. */
-export class Series {
+class Series {
   readonly #times: number[] = []; // two arrays of doubles take a quarter of the memory of pairs
   readonly #values: number[] = [];
 

@@ -58,8 +58,6 @@ function print(lines: readonly string[]): void {
   for (const line of lines) console.log(line.trimEnd());
 }
 
-// ───── Tables: cells of exact width whatever their text, and a screen that writes changed lines ──────────────────
-
 // ───── Widths ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Invisible characters and modifiers: terminals disagree on their width. */
@@ -168,15 +166,14 @@ function terminalSize(): { columns: number; rows: number } {
 /** Draws on the whole terminal, and writes only the changed lines. */
 export class Screen {
   /** Whether it may draw. */
-  isOn: boolean;
+  isOn: boolean = false;
   readonly #linesOf: (width: number, height: number) => readonly string[];
   #shown: readonly string[] = [];
   #timer: NodeJS.Timeout | undefined;
 
   /** @param linesOf Returns lines that fit the width. */
-  constructor(linesOf: (width: number, height: number) => readonly string[], isOn: boolean = true) {
+  constructor(linesOf: (width: number, height: number) => readonly string[]) {
     this.#linesOf = linesOf;
-    this.isOn = isOn;
     process.stdout.on('resize', this.redraw);
   }
 

@@ -95,7 +95,7 @@ const EXAMPLES: Readonly<Partial<Record<CommandName, string>>> = {
   wait: 'wait paused --timeout 60',
   pause: "pause --wait --reason 'GPU needed until noon'",
   'save-state': 'save-state --wait --timeout 300',
-  run: 'run evaluate episodes=200 --wait',
+  run: 'run evaluate points=200 --wait',
   asks: 'asks --all',
   answer: "answer k3f-q2 --yes --reason 'looked at them'",
   completion: 'completion fish | source',

@@ -33,7 +33,7 @@ const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 /** Shows the given systems, and those in folders, until `q` or Ctrl-C. Always restores the terminal. */
 export class Top {
   readonly #end = new AbortController();
-  readonly #screen = new Screen((width, height) => this.#linesOf(width, height), false);
+  readonly #screen = new Screen((width, height) => this.#linesOf(width, height));
   readonly #fleet = new Fleet(this.#end.signal, () => this.#screen.refresh());
   readonly #table = new Table();
   readonly #limit = new AbortController(); // ends the commands, which outlive the table

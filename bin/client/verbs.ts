@@ -22,7 +22,7 @@ import { DEFAULT_TARGET, parseTargets, refuseAddress, type Sources } from '../sh
 import {
   describeCurrent, describeDone, elapsedSeconds, follow, type Followed, FollowedSystem, type FollowOptions, GOALS,
 } from '../shared/system.ts';
-import { type Body, excerpt, excerptOfJson, localTime, printable, printableJson } from '../shared/text.ts';
+import { type Body, excerpt, excerptOf, excerptOfJson, localTime, printable, printableJson } from '../shared/text.ts';
 import { findIn, folderOf, foldersOf, unreachable } from '../shared/via.ts';
 
 const ALL_HINT = ', or --all';
@@ -127,9 +127,9 @@ const EXIT_CODES: Record<Followed['outcome'], number> = {
   done: EXIT.DONE, failed: EXIT.REFUSED, pending: EXIT.NOT_REACHED, offline: EXIT.OFFLINE, unanswered: EXIT.NO_ANSWER,
 };
 
-/** Refuses an option that a server with the endpoints of the specification alone ignores; otherwise returns null. */
+/** Refuses an option unless the server is a control.ts that knows it: others ignore it. Otherwise returns null. */
 function refuseBasic(option: string, reply: PrintableReply): Outcome | null {
-  if (!lacksInfo(reply)) return null;
+  if (reply.ok ? /^\d+\.\d+\./.test(excerptOf(reply.body['version'])) : !lacksInfo(reply)) return null;
   const error = `${option} requires a server with control.ts 0.18 or later: leave it out`;
   return { exitCode: EXIT.USAGE, json: { error }, error, isSent: false };
 }

@@ -119,7 +119,7 @@ class EvdevListener implements Listener {
   #drop(device: Device, { code }: NodeJS.ErrnoException): void {
     device.close();
     this.#devices.delete(device.path);
-    this.#keys.reset([], device.path);
+    this.#keys.forget(device.path);
     const rest = this.#devices.size === 0 ? '; waiting for another keyboard' : '';
     this.#events.onNotice(`keyboard ${device.path} was disconnected (${code})${rest}`);
   }
@@ -127,7 +127,7 @@ class EvdevListener implements Listener {
   #onEvent({ device, type, code, value }: InputEvent): void {
     if (type === EV_SYN && code === SYN_DROPPED) {
       device.isBehind = true;
-      this.#keys.reset([], device.path);
+      this.#keys.forget(device.path);
     } else if (type === EV_SYN && code === SYN_REPORT) {
       device.isBehind = false;
     } else if (type === EV_KEY && !device.isBehind) {

@@ -176,20 +176,20 @@ interface Layout {
 /** Detects presses of combinations, on one or more keyboards. Ignores all other keys. */
 export class HeldKeys {
   readonly #held = new Map<string, Set<number>>(); // codes by keyboard
-  layout: Layout;
+  readonly #layout: Layout;
 
   constructor(layout: Layout) {
-    this.layout = layout;
+    this.#layout = layout;
   }
 
   /** A key goes down. Returns the action of the combination with the modifiers held on all keyboards. */
-  press(code: number, keyboard: string = ''): Action | null {
+  press(code: number, keyboard: string): Action | null {
     if (!this.#isRelevant(code)) return null;
     const keys = this.#held.get(keyboard) ?? new Set();
     this.#held.set(keyboard, keys);
     if (keys.has(code)) return null; // auto-repeat
     keys.add(code);
-    const { modifiers, bindings } = this.layout;
+    const { modifiers, bindings } = this.#layout;
     const held = new Set([...this.#held.values()].flatMap((codes) => [...codes]).map((one) => modifiers.get(one)));
     held.delete(undefined);
     const pressed = bindings.find(([one, { combination: { modifiers: wanted } }]) => {
@@ -199,17 +199,17 @@ export class HeldKeys {
   }
 
   /** A key comes up. */
-  release(code: number, keyboard: string = ''): void {
+  release(code: number, keyboard: string): void {
     this.#held.get(keyboard)?.delete(code);
   }
 
-  /** Replaces the held keys of a keyboard. */
-  reset(codes: Iterable<number>, keyboard: string = ''): void {
-    this.#held.set(keyboard, new Set([...codes].filter((code) => this.#isRelevant(code))));
+  /** Forgets the held keys of a keyboard. */
+  forget(keyboard: string): void {
+    this.#held.delete(keyboard);
   }
 
   #isRelevant(code: number): boolean {
-    return this.layout.modifiers.has(code) || this.layout.bindings.some(([one]) => one === code);
+    return this.#layout.modifiers.has(code) || this.#layout.bindings.some(([one]) => one === code);
   }
 }
 

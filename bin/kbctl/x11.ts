@@ -32,7 +32,8 @@ export async function listenX11(
 
 class X11Listener implements Listener {
   readonly source: string;
-  readonly bindings: readonly Binding[];
+  readonly #all: readonly Binding[];
+  readonly #taken = new Set<Binding>(); // by other applications
   readonly #events: ListenerEvents;
   readonly #noticed = new Set<Binding>(); // bindings whose problem has been reported
   readonly #actions = new Map<string, Action>(); // for core events, by key code and state
@@ -49,9 +50,13 @@ class X11Listener implements Listener {
     startMs: number,
   ) {
     this.source = `X11 display ${display.name}`;
-    this.bindings = bindings;
+    this.#all = bindings;
     this.#events = events;
     this.#connection = new Connection(display, quitting, startMs, (event) => this.#onEvent(event));
+  }
+
+  get bindings(): readonly Binding[] {
+    return this.#all.filter((binding) => !this.#taken.has(binding));
   }
 
   async start(quitting: AbortSignal): Promise<void> {
@@ -59,6 +64,7 @@ class X11Listener implements Listener {
       await this.#connection.open();
       this.#roots = readRoots(this.#connection.setup);
       await this.#readLayout();
+      if (this.bindings.length === 0) throw new BackendError('other applications have grabbed all combinations');
     } catch (error) {
       this.close();
       throw error instanceof BackendError ? error : new BackendError(`${this.source}: ${(error as Error).message}`);
@@ -85,10 +91,11 @@ class X11Listener implements Listener {
     ]);
     const keymap = new Keymap(firstCode, mapping[1] as number, mapping.subarray(32), bitRows.subarray(32));
     this.#actions.clear();
+    this.#taken.clear();
     const grabs: Promise<unknown>[] = this.#roots.map((root) => {
       return this.#connection.request(REQUEST.UNGRAB_KEY, words(root, ANY_MODIFIER), ANY_KEY);
     });
-    for (const binding of this.bindings) {
+    for (const binding of this.#all) {
       const { key, modifiers, name } = binding.combination;
       const codes = keymap.codesOf(key.keysym);
       if (codes.length === 0) codes.push(key.evdev + EVDEV_OFFSET); // not in this layout: as on a US keyboard
@@ -110,9 +117,9 @@ class X11Listener implements Listener {
       try {
         await this.#connection.request(REQUEST.GRAB_KEY, body);
       } catch (error) {
-        const { name } = binding.combination;
-        const problem = `another application has grabbed ${name}, which does nothing here`;
-        if ((error as Error).cause === BAD_ACCESS) this.#notice(binding, problem);
+        if ((error as Error).cause !== BAD_ACCESS) return;
+        this.#taken.add(binding);
+        this.#notice(binding, `another application has grabbed ${binding.combination.name}, which does nothing here`);
       }
     });
   }

@@ -234,7 +234,7 @@ const MAX_OUTPUT_LENGTH = 65_536;
 const MAX_OUTPUT_MS = 100; // after its exit
 
 export class ShellCommand {
-  readonly ended: Promise<{ end: End; output: string; lastLine: string }>;
+  readonly ended: Promise<{ end: End; lastLine: string }>;
   readonly #child: ChildProcess;
 
   constructor(command: string, variables: Record<string, string>) {
@@ -247,7 +247,7 @@ export class ShellCommand {
     this.ended = once(child, 'exit').then(async ([code, signal]) => {
       (child.stdout as Socket).unref(); // background processes may keep the output open
       await Promise.race([closed, sleep(MAX_OUTPUT_MS)]);
-      return { end: endOf(code, signal), output, lastLine: output.trimEnd().split('\n').slice(-1).join() };
+      return { end: endOf(code, signal), lastLine: output.trimEnd().split('\n').slice(-1).join() };
     });
   }
 

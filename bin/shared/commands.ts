@@ -75,7 +75,7 @@ const COMMANDS: readonly Command[] = [
   { name: 'shutdown', elsewhere: ['stop', 'kill', 'halt', 'exit', 'quit'], help: 'shut the system down',
     options: SENDING },
   { name: 'run',
-    help: "run one of the program's own commands, such as evaluate episodes=200; without NAME, list them",
+    help: "run one of the program's own commands, such as evaluate points=200; without NAME, list them",
     argument: { name: 'NAME' }, options: SENDING },
   { name: 'asks', tool: 'client', help: 'list the open questions of the program, and what they take',
     options: ['timeout'] },

@@ -29,7 +29,7 @@ const PLAIN = /^[\w.+-]+$/; // a value that no shell expands
 /** Time limit of a completion's request. During a step, /api/info takes 250 ms, because it waits for describe(). */
 export const COMPLETION_MS = 500;
 
-/** The own commands in the body of a reply; none if it is a failure. */
+/** The own commands in the body of /api/info. */
 export function acceptedBy(info: Body): Accepts {
   const entries = declaredIn(info['accepts'], COMMAND).filter(([name]) => !RESERVED.includes(name));
   return new Map(entries.map(([name, { description, parameters }]) => {

@@ -95,7 +95,7 @@ export function describeInfo(info: Body): string[] {
   return rows.filter(([, text]) => text !== '').map(([name, text]) => `${name.padEnd(10)}${text}`);
 }
 
-/** A command and its outcome: `evaluate {"episodes":200} by ana@laptop done in 2.10 s: {"meanReturn":497.1}`. */
+/** A command and its outcome: `evaluate {"points":200} by ana@laptop done in 2.10 s: {"meanLoss":58.9}`. */
 export function describeCommand(entry: Body): string {
   if (isAnswer(entry)) return describeAnswer(entry);
   const ended = textOf(entry, 'by') === 'itself' && textOf(endIn(entry['value']) ?? {}, 'ended');

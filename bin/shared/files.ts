@@ -62,8 +62,8 @@ export function removeLeftovers(path: string): void {
   const temporary = /^\.[0-9a-f]{16}\.tmp$/;
   for (const name of readdirSync(folder)) {
     const isLeft = name.startsWith(basename(path)) && temporary.test(name.slice(basename(path).length));
-    const { mtimeMs = Infinity } = statSync(join(folder, name), { throwIfNoEntry: false }) ?? {};
-    if (isLeft && Date.now() - mtimeMs > LEFT_MS) rmSync(join(folder, name), { force: true });
+    const { mtimeMs = Infinity } = (isLeft ? statSync(join(folder, name), { throwIfNoEntry: false }) : undefined) ?? {};
+    if (Date.now() - mtimeMs > LEFT_MS) rmSync(join(folder, name), { force: true });
   }
 }
 

@@ -173,7 +173,7 @@ export abstract class Folder {
   absent(text: string, reach: Reach): Found {
     if (this.fault !== '') throw new UsageError(this.fault);
     const name = this.#nameOf(text);
-    return { ...this.at(`unix:${this.path}/${nameInPath(text)}.sock`, reach), name, title: name };
+    return { ...this.at(`unix:${this.path}/${text}.sock`, reach), name, title: name };
   }
 
   #nameOf(target: string): string {

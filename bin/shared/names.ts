@@ -7,7 +7,7 @@ import { DEFAULT_HOST, DEFAULT_PORT } from '../../control.ts';
 import { listOf, suggest, UsageError } from './cli.ts';
 import { type Address, ADDRESS_PARTS, createClient, type PrintableClient, type Reach, readTrusted } from './client.ts';
 import { splitDetail } from './describe.ts';
-import { type Folder, type Found, inParallel, labelled, patternOf, type Socket, type Target } from './folder.ts';
+import { type Folder, type Found, inParallel, labelled, nameInPath, patternOf, type Target } from './folder.ts';
 import { findIn, folderOf, foldersFor, foldersOf, unreachable, type Where } from './via.ts';
 
 /** A target as written. */
@@ -130,7 +130,7 @@ async function find(word: Word, all: readonly Folder[], sources: Sources): Promi
     if (found.length > 0 || usable.some(({ machine }) => unreachable.has(machine.label))) return found;
     if (!isName || text.toLowerCase() === DEFAULT_HOST) return [folderOf(text, folders, allHint).at(text, reach)];
     if (absence === 'none') return [];
-    if (absence === 'offline') return folders.map((folder) => folder.absent(text, reach));
+    if (absence === 'offline' && text === nameInPath(text)) return folders.map((folder) => folder.absent(text, reach));
     const example = folders[0]?.machine.label ? `${folders[0].machine.label}/:9000` : 'gpu1:8391 or :9000';
     const rule = `an address has a port, such as ${example}`;
     throw new UsageError(`there is no system '${text}'${await describeNames(text, folders)}; ${rule}${hint}`);
@@ -142,13 +142,13 @@ async function find(word: Word, all: readonly Folder[], sources: Sources): Promi
 
 /** Returns the live systems with a name as in paths, a process id or both: `train`, `2551`, `train-2551`, `train-*`. */
 async function findNamed(text: string, folder: Folder, reach: Reach): Promise<Found[]> {
-  const live = (mayBeMeant: (socket: Socket) => boolean): Promise<Found[]> => folder.find(mayBeMeant, reach);
+  const live = (mayBeMeant: Parameters<Folder['find']>[0]): Promise<Found[]> => folder.find(mayBeMeant, reach);
   const pattern = patternOf(text);
   if (pattern !== null) return live(({ name }) => pattern.test(name)); // not NAME-PID: train-* is not train
   const named = await live(({ name }) => name === text);
   const [, ownName, pid] = /^(?:(.+)-)?(\d+)$/s.exec(text) ?? [];
   if (pid === undefined) return named;
-  const hasOwnName = ({ name }: Socket): boolean => ownName === undefined || name === ownName;
+  const hasOwnName = ({ name }: { name: string }): boolean => ownName === undefined || name === ownName;
   const processes = await live((socket) => hasOwnName(socket) && socket.pid === pid);
   const found = [...named, ...processes];
   if (found.length === 0) {
@@ -173,7 +173,7 @@ async function describeNames(text: string, folders: readonly Folder[]): Promise<
   if (folder !== undefined && folder.fault !== '') return `: ${folder.fault}`;
   const names = namesOf(await findIn(folders, (one) => one.systems({})));
   const all = names.length === 0 || names.length > MAX_SHOWN ? '' : `, only ${names.join(', ')}`;
-  return ` ${listOf(folders.map(({ place }) => place))}${suggest(text, names) || all}`;
+  return ` ${listOf(folders.map(({ place }) => place))}${suggest(nameInPath(text), names) || all}`;
 }
 
 function namesOf(targets: readonly Found[]): string[] {

@@ -307,7 +307,7 @@ const DONE: Conclusion = { outcome: 'done', error: '' };
  * server reports no outcome, waits for the status. Stops early when the system ends.
  */
 export async function follow(client: PrintableClient, command: string, options: FollowOptions): Promise<Followed> {
-  const { arguments: values, by, reason, mine, expires, timeoutMs, signal, output } = options;
+  const { timeoutMs, signal, output, reply: given, ...sent } = options;
   const start = performance.now();
   const goal = GOALS.get(command);
   const isShutdown = goal === OFFLINE; // neither response nor report shows whether the system ends
@@ -320,7 +320,8 @@ export async function follow(client: PrintableClient, command: string, options: 
   /** Notes each status. `isEnding` is set from the second observation of an end: the response may be on its way. */
   async function* observeStatus(endpoint: 'status' | 'info', until: AbortSignal): AsyncGenerator<[Body, boolean]> {
     let wasEnd = false;
-    for await (const { status: name, reply } of observe(client, endpoint, until)) {
+    for await (const { status: name, reply, endpoint: source } of observe(client, endpoint, until)) {
+      if (source !== endpoint) report = { ...report, state: undefined }; // the server reports no outcome
       const before = status;
       status = findStatus(name) ?? null;
       if (goal !== undefined && status !== null && status !== goal && status !== before) {
@@ -337,8 +338,7 @@ export async function follow(client: PrintableClient, command: string, options: 
     const responded = new AbortController();
     void watch(responded.signal);
     const wait = Math.min(MAX_WAIT_S, Math.max(1, Math.floor(timeoutMs / 1000) - LEFT_S));
-    const { signal: until } = end;
-    const reply = await client.request(command, { arguments: values, by, reason, mine, expires, wait, signal: until });
+    const reply = await client.request(command, { ...sent, wait, signal: end.signal });
     responded.abort();
     return reply;
   }
@@ -370,7 +370,7 @@ export async function follow(client: PrintableClient, command: string, options: 
     if (state === 'done' && !isShutdown) return DONE;
     if (state === 'failed') {
       const error = excerptOf(report.error, MAX_VALUE_LENGTH);
-      if (error === `expired after ${expires} s`) {
+      if (error === `expired after ${sent.expires} s`) {
         return { outcome: 'pending', error, summary: `${command} expired: never delivered` };
       }
       if (isShutdown && moment !== 'over') { // it is cancelled, unless the system ends anyway
@@ -403,7 +403,7 @@ export async function follow(client: PrintableClient, command: string, options: 
     if (!reply.ok && (status === null || isCut(reply))) {
       return { outcome: 'unanswered', error: reply.error, summary: reply.error };
     }
-    if (expires !== undefined && (state === 'running' || (state === 'waiting' && status !== SHUTTING_DOWN))) {
+    if (sent.expires !== undefined && (state === 'running' || (state === 'waiting' && status !== SHUTTING_DOWN))) {
       const late = `runs: not done after ${Math.round(timeoutMs / 1000) - 1} s`;
       const what = state === 'running' ? late : 'not taken yet: it expires when the program looks';
       return { outcome: 'pending', error: '', summary: `${command} ${what}` };
@@ -416,7 +416,7 @@ export async function follow(client: PrintableClient, command: string, options: 
   signal?.addEventListener('abort', stop);
   if (signal?.aborted === true) stop();
   let limit = setTimeout(stop, timeoutMs + LAST_MS);
-  const reply = options.reply ?? await send();
+  const reply = given ?? await send();
   clearTimeout(limit);
   limit = setTimeout(stop, start + timeoutMs - performance.now());
   const { outcome, error, summary } = await settle(reply);
@@ -434,7 +434,7 @@ export async function follow(client: PrintableClient, command: string, options: 
   const verdict = participle ? `not ${participle}` : `${command} ${isLate ? 'not done' : 'failed'}`;
   return {
     outcome, error, value, seconds, isInvalid: isInvalid(reply), received: report,
-    status: isDone && mine !== true ? goal ?? status : status,
+    status: isDone && sent.mine !== true ? goal ?? status : status,
     summary: summary ?? (isDone ? '' : `${verdict}${isLate ? ` after ${duration}` : ''}: ${error}`),
   };
 }
@@ -463,7 +463,7 @@ export function describeCurrent(status: SystemStatus | null): string {
   return `the system ${status === null ? 'does not report its status' : `is ${status}`}`;
 }
 
-/** A command that is done: `saved states/….json`, `paused`, or `evaluate: {"meanReturn":497.1}`. */
+/** A command that is done: `saved states/….json`, `paused`, or `evaluate: {"meanLoss":58.9}`. */
 export function describeDone(command: string, value: string): string {
   if (command === 'save-state') return `saved ${value}`.trimEnd();
   const goal = GOALS.get(command);

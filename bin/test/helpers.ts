@@ -231,7 +231,7 @@ export async function freePort(): Promise<number> {
 }
 
 /**
- * A server with the endpoints of the specification alone: without Prefer and /api/info. Commands take effect after 100 ms.
+ * A server with the endpoints of the specification alone: without Prefer and /api/info. Commands take 100 ms.
  *
  * @param isOriginal The server of PAMIQ-Core instead, which sends the number of the status.
  */
@@ -275,15 +275,6 @@ export const HOSTILE: string =
 
 /** How the tools print it. */
 export const HARMLESS: string = `PW ]0;title ]52;c;eA== [2J 31m NED${'😀'.repeat(166)}…`;
-
-/** A server that responds to every request with the same body. Returns its port. */
-export async function startImpostor(t: TestContext, statusCode: number, body: object): Promise<number> {
-  const server = createHttpServer((_, response) => response.writeHead(statusCode).end(JSON.stringify(body)));
-  t.after(() => server.close().closeAllConnections());
-  server.listen(0, 'localhost');
-  await once(server, 'listening');
-  return (server.address() as AddressInfo).port;
-}
 
 /** Checks that a text has no control characters other than line feeds, and none that change its direction. */
 export function assertHarmless(text: string): void {

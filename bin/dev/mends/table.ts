@@ -190,8 +190,11 @@ export const MENDS: readonly Mend[] = [
     edits: [['bin/run/supervisor.ts', 'return { ...this.#detail, run };', 'return { ...this.#detail, ...run };']],
   },
   {
-    bug: 'What is `release-gpu.sh` today believed',
-    edits: [['bin/recipes/release-gpu.sh', 'act checkpoint locked; failed=$(find_in locked); fi', 'act checkpoint locked; fi']],
+    bug: 'The predecessor of `release-gpu.sh` believed',
+    edits: [[
+      'bin/recipes/release-gpu.sh',
+      'act checkpoint locked; failed=$(those_not_in checkpointed); fi', 'act checkpoint locked; fi',
+    ]],
   },
   {
     bug: 'A `--state` that could not be written',

@@ -100,7 +100,7 @@ describe('A name as a target', SUITE, () => {
   it('is the name as in the path of the socket; for any other, the error has that', async (t) => {
     const { folder, serve } = openSession(t);
     const long = 'a-name-of-exactly-32-characters-';
-    const names = [`${long}b`, `${long}c`, 'train 7B!', '学习', 'my_app', 'my app', 'lr=0.1'];
+    const names = [`${long}b`, `${long}c`, 'train 7B!', '学习', 'my_app', 'my app', 'lr=0.1', 'a/b:c,d=e', 'x', 'y'];
     const titles = names.map((name, index) => `${name.replaceAll(/[^\w.-]/g, '_').slice(0, 32)}-${index}`);
     for (const [index, title] of titles.entries()) {
       await serve(title, () => ({ name: names[index], status: 'active' }));
@@ -111,10 +111,11 @@ describe('A name as a target', SUITE, () => {
     ]) assert.deepEqual(await titlesOf(`${target}`, folder), found, target);
     for (const [target, hint] of [
       [`${long}b`, long], [`${long}d`, long], ['train 7B!', 'train_7B_'], ['train 7B?-2', 'train_7B_'],
-      ['my app', 'my_app'], ['lr=0.1', 'lr_0.1'], ['学习', ''],
+      ['my app', 'my_app'], ['lr=0.1', 'lr_0.1'], ['学习', '__'], ['a_b,c,d=e', 'a_b_c_d_e'],
     ]) {
       const message = new RegExp(`^there is no system '${target?.replace('?', '\\?')}' in .*${hint}`);
       await assert.rejects(titlesOf(`${target}`, folder), { message }, target);
+      await assert.rejects(call(['wait', 'offline', `${target}`, '--dir', folder]), { message }, target);
     }
   });
 
@@ -198,8 +199,8 @@ describe('A word that is no system', { ...LIMIT, skip: lacks('Unix') }, () => {
   it('is offline for wait offline only, because the system may have ended just now', async (t) => {
     const folder = await openFolder(t, 'train-5');
     const dir = ['--dir', folder];
-    const ended = await call(['wait', 'offline', 'eval', 'train-6', 'a b', ...dir]);
-    const lines = ['a b      offline', 'eval     offline', 'train-6  offline'];
+    const ended = await call(['wait', 'offline', 'eval', 'train-6', 'a_b', ...dir]);
+    const lines = ['a_b      offline', 'eval     offline', 'train-6  offline'];
     assert.deepEqual({ ...ended, stdout: linesOf(ended.stdout).sort() }, { code: 0, stdout: lines, stderr: '' });
     const { seconds, ...outcome } = JSON.parse((await call(['wait', 'offline', 'eval', '--json', ...dir])).stdout);
     assert.deepEqual(outcome, { target: 'eval', status: 'offline' });

@@ -106,6 +106,16 @@ describe('control-client', AT_ONCE, () => {
 });
 
 describe('control-client and a server that reports only its status', AT_ONCE, () => {
+  it('follows the status of a control.ts before 0.18, which has reported more when it took the command', async (t) => {
+    let status = 'active';
+    const { port } = await startWeb(t, ({ method }) => {
+      if (method === 'POST') setTimeout(() => (status = 'paused'), 500);
+      return method === 'POST' ? { result: 'ok', id: 'abc-1', state: 'waiting' } : { status, version: '0.17.0' };
+    });
+    const paused = { code: 0, stdout: 'paused\n', stderr: '' };
+    assert.deepEqual(await call(['--host', '127.0.0.1', '--port', `${port}`, 'pause', '--wait']), paused);
+  });
+
   for (const isOriginal of [false, true]) {
     it(`follows the status${isOriginal ? ', which is a number' : ''}`, async (t) => {
       const { port, posted } = await startBasicServer(t, isOriginal);

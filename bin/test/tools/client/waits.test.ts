@@ -177,7 +177,8 @@ describe('control-client --wait and wait', AT_ONCE, () => {
   });
 
   it('sends nothing with --timeout to a server that does not know commands that expire', async (t) => {
-    await Promise.all([{ version: '0.15.3' }, { version: '0.9.0' }, { version: '0.17.12' }, { code: 404 }].map(async (info) => {
+    const versions = ['0.15.3', '0.9.0', '0.17.12', undefined, ['0.20.0'], '20'].map((version) => ({ version }));
+    await Promise.all([...versions, { code: 404 }].map(async (info) => {
       const { port, requests } = await startWeb(t, () => ({ status: 'active', ...info }));
       const stderr = 'control-client: --timeout requires a server with control.ts 0.18 or later: leave it out\n';
       const ended = await call([...at(port), 'pause', '--wait', '--timeout', '5']);

@@ -114,6 +114,12 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
     await user.press('+alt +shift +p hold -p -shift -alt alt+shift+p ctrl+F9');
     await until(() => second.actions.length === 1);
     assert.deepEqual([await first.arrived(), second.actions], [['pause', 'pause'], ['resume']]);
+    assert.deepEqual([first, second].map(({ bindings }) => bindings.map(({ action }) => action)), [
+      ['pause', 'resume'], ['resume'],
+    ]);
+    await assert.rejects(listen(t, display, { 'resume-key': 'alt+shift+r' }), {
+      message: 'other applications have grabbed all combinations',
+    });
     assert.deepEqual([first.notices, second.notices], [[], [
       'another application has grabbed Alt+Shift+P, which does nothing here; set --pause-key to another combination',
     ]]);
@@ -235,8 +241,9 @@ async function listen(
   startMs?: number,
 ): Promise<Listening> {
   const { events, ...reports } = collectReports();
-  const bindings = parseBindings(values, 'linux');
-  const listener = await withEnvironment(env, () => listenX11(bindings, events, new AbortController().signal, startMs));
+  const all = parseBindings(values, 'linux');
+  const listener = await withEnvironment(env, () => listenX11(all, events, new AbortController().signal, startMs));
+  const { source, bindings } = listener;
   const close = (): void => listener.close();
   t.after(close);
   const arrived = async (resume = 'alt+shift+r'): Promise<Action[]> => {
@@ -244,7 +251,7 @@ async function listen(
     await until(() => reports.actions.at(-1) === 'resume');
     return reports.actions.splice(0).slice(0, -1);
   };
-  return { source: listener.source, bindings, ...reports, arrived, close };
+  return { source, bindings, ...reports, arrived, close };
 }
 
 // ───── Displays ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -88,7 +88,7 @@ describe('The commands of control-mcp', SUITE, () => {
   });
 
   it('do not include a resume of mine that would resume for everybody', async (t) => {
-    const webs = await Promise.all(['0.15.9', '0.18.0', '1.0.0'].map((version) => {
+    const webs = await Promise.all(['0.15.9', '0.18.0', '1.0.0', undefined].map((version) => {
       return startWeb(t, ({ method }) => {
         if (method === 'POST') return { result: 'ok', state: 'done', value: { released: true } };
         return { status: 'paused', version, commands: [] };
@@ -98,13 +98,14 @@ describe('The commands of control-mcp', SUITE, () => {
     const mcp = startMcp(t, ['--allow', 'resume', locked, ...webs.map(({ target }) => target)]);
     for (const [system, error] of [
       [webs[0]?.target, /^not sent: the server reports its status only/], [locked, /^not sent: Missing token/],
+      [webs[3]?.target, /^not sent: the server is no control.ts/],
     ] as const) {
       assert.match((await mcp.fail('resume', { system, mine: true, reason: 'a test' })).error, error);
     }
-    for (const { target } of webs.slice(1)) await mcp.call('resume', { system: target, mine: true, reason: 'a test' });
+    for (const { target } of webs.slice(1, 3)) await mcp.call('resume', { system: target, mine: true, reason: 'a test' });
     const posted = webs.map(({ requests }) => requests.filter((request) => request.startsWith('POST')));
     const resume = 'POST /api/resume?by=mcp%3Atest&reason=a+test&mine=true';
-    assert.deepEqual(posted, [[], [resume], [resume]]);
+    assert.deepEqual(posted, [[], [resume], [resume], []]);
   });
 });
 

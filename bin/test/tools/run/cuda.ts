@@ -69,7 +69,7 @@ export class Cuda {
 
   /** A script that makes its shell a process that uses CUDA. */
   get start(): string {
-    return `echo running > ${this.folder}/$$.state`;
+    return `echo cuda00001400006 > /proc/$$/comm; echo running > ${this.folder}/$$.state`;
   }
 
   stateOf(pid: number): string {
@@ -85,7 +85,7 @@ export class Cuda {
     writeFileSync(join(this.folder, `${pid}.${action}`), script);
   }
 
-  /** Returns the calls since it was last asked that do something: those of one action at once in the order of the ids. */
+  /** Returns the calls that do something since it was last asked: those at once in the order of the ids. */
   calls(): string[] {
     const all = readLines(join(this.folder, 'calls')).filter((call) => !call.startsWith('get-state'));
     const calls = all.slice(this.#seen);

@@ -209,6 +209,21 @@ describe('control-run: shutdown', suite, () => {
   });
 });
 
+describe('control-run: a save that hangs', suite, () => {
+  it('is killed after --grace once another command waits', async (t) => {
+    const { port, pid } = await startRun(t, ['--save-command', 'sleep 98765', '--grace', '0.3'], ['sleep', '98765']);
+    const saved = perform(port, 'save-state');
+    await until(async () => (await getInfo(port)).commands[0]?.state === 'running');
+    await sleep(600); // twice the grace: a save may take long while nothing waits
+    assert.equal((await getInfo(port)).commands[0]?.state, 'running');
+    assert.deepEqual(await perform(port, 'pause'), [200, undefined]);
+    const why = 'because another command waits';
+    const error = `save-state failed: the save command was killed after 0.3 s of --grace, ${why}`;
+    assert.deepEqual(await saved, [500, error]);
+    assert.equal(stateOf(pid), 'T');
+  });
+});
+
 describe('control-run: a signal during a save', suite, () => {
   for (const [command, saves] of [['save-state', 2], ['shutdown', 1]] as const) {
     it(`gives the --save-command of a ${command} --grace, kills it with its child processes, and ends`, async (t) => {
