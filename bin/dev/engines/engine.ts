@@ -148,7 +148,8 @@ async function untilStarted({ shell }: Trainer, after: string = ''): Promise<Omi
 function latest({ states }: Trainer): { name: string; steps: number; seed: number; savedAtMs: number } {
   const name = readdirSync(states).filter((entry) => entry.endsWith('.json')).sort().at(-1);
   if (name === undefined) throw new Error('no checkpoint');
-  const { steps, seed } = JSON.parse(readFileSync(join(states, name), 'utf8'));
+  const { step: steps, seed } = JSON.parse(readFileSync(join(states, name), 'utf8'));
+  if (!Number.isInteger(steps)) throw new Error(`${name} has no step`);
   const time = name.replace(/T(\d\d)-(\d\d)-/, 'T$1:$2:').replace('.json', ''); // file times lag behind
   return { name, steps, seed, savedAtMs: Date.parse(time) };
 }
