@@ -28,7 +28,7 @@ try {
   const command = { system, reason: 'to try it' };
   assert.equal((await call('pause', command)).status, 'paused');
   assert.equal((await call('get_info', { system })).reported.reason, command.reason);
-  const evaluation = { ...command, command: 'evaluate', arguments: { episodes: 1 } };
+  const evaluation = { ...command, command: 'evaluate', arguments: { points: 1 } };
   assert.equal((await call('run_command', evaluation)).outcome, 'done');
   assert.match((await call('save_state', command)).value, /\.json$/);
   assert.ok(Array.isArray((await call('get_history', { system, since: '1h' })).entries));
