@@ -69,7 +69,7 @@ ${commandsFor('client').map(helpOf).join('\n')}
 ${TARGET_HELP}
 Each line of output then begins with its target, and the exit code is the highest of all.
 
-The arguments of run and answer can also be one JSON object: '{"episodes":200}'.
+The arguments of run and answer can also be one JSON object: '{"points":200}'.
 
 ${describeOptions(OPTIONS)}
 

@@ -214,7 +214,7 @@ export const TOOLS: readonly Tool[] = [
       command: { type: 'string', minLength: 1, maxLength: 32, description: 'The name, for example evaluate.' },
       arguments: {
         type: 'object',
-        description: 'For example {"episodes": 200}. Parameters without a default are required. Types must match: ' +
+        description: 'For example {"points": 200}. Parameters without a default are required. Types must match: ' +
           '200, not "200".',
       },
       reason: REASON,
