@@ -140,8 +140,9 @@ describe('StateFile', () => {
       utimesSync(join(folder, name), past, past);
     }
     const current = 'state.json.fedcba9876543210.tmp'; // of another control-run that starts at the same time
-    others.push(current);
+    others.push(current, 'loop');
     writeFileSync(join(folder, current), '');
+    symlinkSync('loop', join(folder, 'loop')); // whoever looks at it gets an error
     new StateFile(join(folder, 'state.json')).read();
     assert.deepEqual(readdirSync(folder).sort(), [...others, 'state.json'].sort());
   });
