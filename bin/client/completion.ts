@@ -134,6 +134,6 @@ async function offerArguments(
   const targets = await selectTargets(after.filter((other) => !isArgument(other)), values, COMPLETION_MS);
   const reply = await targets[0]?.client.request('info');
   const typed = [...name !== undefined && isFirst ? [name] : [], ...after.filter(isArgument), current];
-  if (command.name === 'run') offer(completionsOf(acceptedBy(reply?.ok === true ? reply.body : {}), typed));
+  if (command.name === 'run') offer(completionsOf(acceptedBy(reply?.body ?? {}), typed));
   else if (reply?.ok === true) offer(completeAnswer(questionsIn(reply.body), typed, false));
 }

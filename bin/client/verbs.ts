@@ -5,8 +5,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type RequestOptions, SystemStatus } from '../../control.ts';
 import { EXIT, listOf, paintStatus, suggest, UsageError, warn } from '../shared/cli.ts';
 import {
-  type Address, ADDRESS_PARTS, createClient, describeUnknown, type FailedReply, isAbsent, isDenied, isInvalid,
-  isUnanswered, lacksInfo, type PrintableClient, type PrintableReply, STATUS_ONLY, statusNameOf, UNKNOWN,
+  type Address, ADDRESS_PARTS, createClient, describeUnknown, type FailedReply, isAbsent, isCurrent, isDenied,
+  isInvalid, isUnanswered, lacksInfo, type PrintableClient, type PrintableReply, STATUS_ONLY, statusNameOf, UNKNOWN,
 } from '../shared/client.ts';
 import { findStatus } from '../shared/commands.ts';
 import {
@@ -22,7 +22,7 @@ import { DEFAULT_TARGET, parseTargets, refuseAddress, type Sources } from '../sh
 import {
   describeCurrent, describeDone, elapsedSeconds, follow, type Followed, FollowedSystem, type FollowOptions, GOALS,
 } from '../shared/system.ts';
-import { type Body, excerpt, excerptOf, excerptOfJson, localTime, printable, printableJson } from '../shared/text.ts';
+import { type Body, excerpt, excerptOfJson, localTime, printable, printableJson } from '../shared/text.ts';
 import { findIn, folderOf, foldersOf, unreachable } from '../shared/via.ts';
 
 const ALL_HINT = ', or --all';
@@ -129,7 +129,7 @@ const EXIT_CODES: Record<Followed['outcome'], number> = {
 
 /** Refuses an option unless the server is a control.ts that knows it: others ignore it. Otherwise returns null. */
 function refuseBasic(option: string, reply: PrintableReply): Outcome | null {
-  if (reply.ok ? /^\d+\.\d+\./.test(excerptOf(reply.body['version'])) : !lacksInfo(reply)) return null;
+  if (reply.ok ? isCurrent(reply.body) : !lacksInfo(reply)) return null;
   const error = `${option} requires a server with control.ts 0.18 or later: leave it out`;
   return { exitCode: EXIT.USAGE, json: { error }, error, isSent: false };
 }

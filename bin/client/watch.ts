@@ -48,7 +48,7 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
     const { status, end, reported } = system;
     if (reported !== before) {
       const error = reply.ok || end !== null ? undefined : target === undefined ? reply.error : system.error;
-      const body = reply.ok ? reply.body : {};
+      const { body } = reply;
       const { by, reason } = end ?? body;
       const how = end === null ? error : describeEnd(end);
       const why = how === undefined ? '' : `: ${how}`;

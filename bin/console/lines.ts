@@ -289,9 +289,9 @@ export async function complete(client: PrintableClient, line: string): Promise<C
   const command = words.length > 1 ? findCommand('console', words[0] ?? '') : undefined;
   if (command?.name === 'run') words.shift();
   else if (command !== undefined && command.name !== 'answer') return [[], current];
-  const { ok, body } = await client.request('info', { signal: AbortSignal.timeout(COMPLETION_MS) });
-  if (command?.name === 'answer') return [completeAnswer(questionsIn(ok ? body : {}), words.slice(1), true), current];
-  const accepts = acceptedBy(ok ? body : {});
+  const { body } = await client.request('info', { signal: AbortSignal.timeout(COMPLETION_MS) });
+  if (command?.name === 'answer') return [completeAnswer(questionsIn(body), words.slice(1), true), current];
+  const accepts = acceptedBy(body);
   const declared = completionsOf(accepts, words).map((word) => accepts.get(word)?.parameters.size ? `${word} ` : word);
   return [[...new Set([...own, ...declared])], current];
 }

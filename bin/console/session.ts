@@ -83,7 +83,7 @@ export class Session {
     if (command !== undefined) return print(helpOf(command));
     if (topic === undefined) print(COMMANDS.map(helpOf).join('\n'));
     const info = await this.#request('info', HELP_MS);
-    const accepts = acceptedBy(info.ok ? info.body : {});
+    const accepts = acceptedBy(info.body);
     if (topic === undefined) return print(`${describeAccepts(accepts)}\n\n${REASON_HELP}`.replace(/^\n/, ''));
     const declaration = accepts.get(topic);
     if (declaration === undefined) return failUnknown(topic, accepts.keys());
@@ -100,7 +100,7 @@ export class Session {
   async #run(name: string, words: readonly string[]): Promise<boolean> {
     const info = await this.#request('info');
     if (!info.ok && !lacksInfo(info)) return fail(`${name} not sent: ${info.error}`);
-    const accepts = acceptedBy(info.ok ? info.body : {});
+    const accepts = acceptedBy(info.body);
     const declaration = accepts.get(name);
     if (declaration === undefined) return failUnknown(name, accepts.keys());
     return this.#follow(name, { arguments: readArguments(parseArguments(words), declaration) });

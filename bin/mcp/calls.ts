@@ -3,7 +3,7 @@
 import { setMaxListeners } from 'node:events';
 import { SystemStatus } from '../../control.ts';
 import { parsePast, UsageError } from '../shared/cli.ts';
-import { isAbsent, type PrintableReply } from '../shared/client.ts';
+import { isAbsent, isCurrent, type PrintableReply } from '../shared/client.ts';
 import { COMMAND, CONTROL_COMMANDS, RESERVED } from '../shared/declared.ts';
 import { describeStatus, holdsOf } from '../shared/describe.ts';
 import { inParallel } from '../shared/folder.ts';
@@ -227,7 +227,7 @@ async function send(
 /** @throws {CallError} If the server may resume for everybody: it is no control.ts that knows `mine`. */
 async function checkReleases(system: System, signal: AbortSignal): Promise<void> {
   const reply = await system.client.request('info', { signal });
-  if (reply.ok && /^\d+\.\d+\./.test(excerptOf(reply.body['version']))) return;
+  if (isCurrent(reply.body)) return;
   const error = reply.ok ? 'the server is no control.ts' : system.client.shorten(reply.error);
   throw new CallError(`not sent: ${error}`, statusFields(system, reply));
 }

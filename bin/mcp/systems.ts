@@ -2,7 +2,7 @@
 
 import { DEFAULT_PORT } from '../../control.ts';
 import { suggest, UsageError } from '../shared/cli.ts';
-import { createClient, hasEnvironmentAddress, isAbsent, type PrintableClient } from '../shared/client.ts';
+import { ADDRESS_PARTS, createClient, isAbsent, type PrintableClient, VARIABLES } from '../shared/client.ts';
 import { type Found, onlyTarget, type Socket } from '../shared/folder.ts';
 import { parseTargets, type Sources } from '../shared/names.ts';
 import { findIn, foldersFor, foldersOf, keepTerminal, PATIENCE_MS, unreachable } from '../shared/via.ts';
@@ -91,7 +91,8 @@ export class Directory {
   async #unnamed(): Promise<Found[]> {
     const reach = { timeoutMs: TIMEOUT_MS };
     const atAddress = onlyTarget(createClient({}, reach));
-    if (this.#hasDefault && (hasEnvironmentAddress() || process.platform === 'win32')) return [atAddress];
+    const isGiven = ADDRESS_PARTS.some((part) => Boolean(process.env[VARIABLES[part]]));
+    if (this.#hasDefault && (isGiven || process.platform === 'win32')) return [atAddress];
     const found = await findIn(foldersOf(this.#sources), (folder) => folder.systems(reach), PATIENCE_MS);
     if (found.length > 0 || !this.#hasDefault) return found;
     return isAbsent(await createClient({}, { timeoutMs: PROBE_MS }).request('status')) ? [] : [atAddress];

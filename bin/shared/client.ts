@@ -21,7 +21,6 @@ export const NO_ANSWER = 'no answer';
 /** The error of a server that has only the endpoints of the specification, like PAMIQ's. */
 export const STATUS_ONLY = 'the server reports its status only';
 
-const OLD_VERSION = /^0\.(\d|1[0-7])\./; // of control.ts, which counts as such a server
 
 /** Errors of connect() although the system may listen. */
 const HINTS: ReadonlyMap<string | undefined, string> = new Map([
@@ -116,14 +115,14 @@ export class PrintableClient extends WebApiClient {
     const start = performance.now();
     const first = await super.request(...args);
     const second = isAbsent(first) ? await this.#moved?.request(...args) : undefined;
-    const reply = second === undefined || connectErrorOf(second) !== undefined ? first : second;
+    const received = second === undefined || connectErrorOf(second) !== undefined ? first : second;
     const [endpoint] = args;
-    const isBasic = lacksInfo(reply) || (reply.ok && OLD_VERSION.test(excerptOf(reply.body['version'])));
-    if (endpoint === 'info' && isBasic) {
+    const isCommand = endpoint !== 'status' && endpoint !== 'info';
+    const reply = received.ok || isCommand ? received : { ...received, body: {} }; // a failure reports nothing
+    if (endpoint === 'info' && (lacksInfo(reply) || (reply.ok && isCurrent(reply.body) === false))) {
       const failed = { ok: false, phase: 'answered', statusCode: 404, code: undefined, body: {} } as const;
       return { ...failed, error: STATUS_ONLY, original: STATUS_ONLY };
     }
-    const isCommand = endpoint !== 'status' && endpoint !== 'info';
     if (reply.ok) {
       const original = isCommand ? reply.value : nameIn(reply);
       const isUnknown = !isCommand && !STATUS_NAMES.includes(original);
@@ -192,6 +191,12 @@ export function isInvalid(reply: WebApiReply): boolean {
 /** Why sending a command after this reply is useless; null if it is not. */
 export function obstacleIn(reply: PrintableReply): string | null {
   return !reply.ok && (reply.phase !== 'answered' || isDenied(reply)) ? reply.error : null;
+}
+
+/** Whether a report is of a control.ts 0.18 or later; undefined if it has no version. An older one does not count. */
+export function isCurrent({ version }: Record<string, unknown>): boolean | undefined {
+  const text = excerptOf(version);
+  return /^\d+\.\d+\./.test(text) ? !/^0\.(\d|1[0-7])\./.test(text) : undefined;
 }
 
 /** Whether a server has no `/api/info` that counts. */
@@ -279,7 +284,7 @@ type Names = Record<keyof Address | 'token', string>;
 const PORT_USER_MS = 3000; // in which the system that uses a port must respond with its name
 
 const OPTIONS: Names = { host: '--host', port: '--port', socket: '--socket', token: 'CONTROL_TOKEN' };
-const VARIABLES: Names = { ...OPTIONS, host: 'CONTROL_HOST', port: 'CONTROL_PORT', socket: 'CONTROL_SOCKET' };
+export const VARIABLES: Names = { ...OPTIONS, host: 'CONTROL_HOST', port: 'CONTROL_PORT', socket: 'CONTROL_SOCKET' };
 
 /** The address of a web API, and its token. */
 interface Access {
@@ -320,11 +325,6 @@ export function createClient(options: Address, reach: Reach = {}): PrintableClie
     names[part] = VARIABLES[part];
   }
   return clientFor(parseAccess(address, 1, names), reach);
-}
-
-/** Whether the environment has an address. */
-export function hasEnvironmentAddress(): boolean {
-  return ADDRESS_PARTS.some((part) => Boolean(process.env[VARIABLES[part]]));
 }
 
 /**

@@ -329,7 +329,7 @@ export async function follow(client: PrintableClient, command: string, options: 
         hasOutput = true;
       }
       const isEnd = status === SHUTTING_DOWN || status === OFFLINE;
-      yield [reply.ok ? reply.body : {}, isEnd && wasEnd];
+      yield [reply.body, isEnd && wasEnd];
       wasEnd = isEnd;
     }
   }
