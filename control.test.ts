@@ -425,9 +425,9 @@ describe('GET /api/info', LIMIT, () => {
       ['?by=a%00b%1B%5B2Jc%C2%85d%7Fe&reason=%0D%0Ax%09', 'ab[2Jcde', 'x'],
       ['?by=%22%5C%27%3C%3E&reason=%E2%80%A8%7B%7D', '"\\\'<>', '\u2028{}'],
       [`?by=${encodeURIComponent('😀'.repeat(300))}&reason=`, '😀'.repeat(200), undefined],
-      ['?by=%FF%C3x&by=second', '\ufffd\ufffdx', undefined], ['?by=100%&reason=%zz%4', '100%', '%zz%4'],
-      ['?x=1&&=&by=a=b?c&reason=1%262;3', 'a=b?c', '1&2;3'], ['?%62y=a', 'a', undefined],
-      ['?BY=ana&by%20=b', undefined, undefined], ['?', undefined, undefined], ['', undefined, undefined],
+      ['?by=%FF%C3x', '\ufffd\ufffdx', undefined], ['?by=100%&reason=%zz%4', '100%', '%zz%4'],
+      ['?&&by=a=b?c&reason=1%262;3&', 'a=b?c', '1&2;3'], ['?%62y=a', 'a', undefined],
+      ['?by', undefined, undefined], ['?', undefined, undefined], ['', undefined, undefined],
     ] as const) {
       for (const line of [PAUSE, 'POST http://localhost/api/pause']) {
         assert.equal((await ask(port, line + query)).statusCode, 200);
@@ -436,6 +436,15 @@ describe('GET /api/info', LIMIT, () => {
         assert.deepEqual([commands.at(-1).by, commands.at(-1).reason], [by, reason], query);
       }
     }
+    for (const [query, fault] of [
+      ['?by=%FF%C3x&by=second', 'by is given twice'], ['?x=1&&=&by=a=b?c&reason=1%262;3', 'unknown parameter x'],
+      ['?BY=ana', 'unknown parameter BY'], ['?by=ana&by%20=b', 'unknown parameter by '], ['?=', 'unknown parameter '],
+    ] as const) {
+      for (const line of [PAUSE, 'POST http://localhost/api/pause']) {
+        assert.equal((await ask(port, line + query)).summary, `400 ${fault}: by, reason, expires`);
+      }
+    }
+    assert.deepEqual(takeAll(server), []);
   });
 
   it('reports since when the status holds, by whom and why, whatever a save or another pause does', async (t) => {
@@ -1281,7 +1290,7 @@ describe('A server', LIMIT, () => {
   });
 
   it('rejects with the reason if it cannot listen, and can be started again', async (t) => {
-    const { server: other, port } = await startServer(t, { host: '127.0.0.1' });
+    const { server: other, port } = await startServer(t, { host: '127.0.0.1', name: 'pole' });
     for (const host of ['192.0.2.1', 'localhost', '127.0.0.1']) { // the first is nobody's (RFC 5737 §3)
       const server = new WebApiServer({ systemStatus: () => ACTIVE, host, port });
       t.after(() => server.close());
@@ -1289,11 +1298,27 @@ describe('A server', LIMIT, () => {
         return typeof code === 'string' && message.startsWith(`Cannot serve at ${host}:${port}: `);
       });
       if (host !== '127.0.0.1') continue;
-      const where = `127.0.0.1:${port}`;
-      const message = `Cannot serve at ${where}: listen EADDRINUSE: address already in use ${where}`;
+      const message = `Cannot serve at 127.0.0.1:${port}: it is in use by pole (process ${process.pid})`;
       await assert.rejects(server.runInBackground(), { code: 'EADDRINUSE', message });
       await other.close();
       assert.deepEqual(await server.runInBackground(), { host, port });
+    }
+    const respond = (body: object) => (): Promise<{ port: number }> => startForeign(t, (socket) => {
+      const json = JSON.stringify({ status: 'active', ...body });
+      socket.end(`HTTP/1.1 200 OK\r\nContent-Length: ${json.length}\r\n\r\n${json}`);
+    });
+    for (const [startOther, who] of [
+      [() => startServer(t, { host: '127.0.0.1', token: TOKEN }), null],
+      [() => startForeign(t, (socket) => void socket.destroy()), null],
+      [respond({ name: 'a' }), null], [respond({ name: 'a', pid: '7' }), null], [respond({ name: 5, pid: 7 }), null],
+      [respond({ name: 'a\x1b[2J\n', pid: 7 }), 'a[2J (process 7)'],
+    ] as const) {
+      const { port: taken } = await startOther();
+      const where = `127.0.0.1:${taken}`;
+      const reason = who === null ? `listen EADDRINUSE: address already in use ${where}` : `it is in use by ${who}`;
+      const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: taken });
+      const error = { code: 'EADDRINUSE', message: `Cannot serve at ${where}: ${reason}` };
+      await assert.rejects(server.runInBackground(), error);
     }
   });
 
@@ -1339,11 +1364,14 @@ describe('A server', LIMIT, () => {
 
 describe('A request', LIMIT, () => {
   const ACCEPTED: [name: string, request: string, outcome?: string][] = [
-    ['a query, of which only by and reason are read', head(`${PAUSE}?x=/api/resume`, HOST)],
-    ['an absolute-form target, which replaces Host', head('POST http://localhost:1/api/pause?x', 'Host: evil')],
+    ['a query, which names no endpoint', head(`${PAUSE}?by=/api/resume`, HOST)],
+    ['a query of a GET, which is ignored', head(`${STATUS}?x=/api/resume&x`, HOST), 'active'],
+    ['an absolute-form target, which replaces Host', head('POST http://localhost:1/api/pause?by', 'Host: evil')],
     ['HTTP/1.0 without Host', head(`${PAUSE} HTTP/1.0`)],
-    ['a body, which is ignored', `${head(PAUSE, HOST, 'Content-Length: 2')}{}`],
-    ['a body of 65,536 bytes', head(PAUSE, HOST, 'Content-Length: 65536') + 'x'.repeat(65_536)],
+    ['a body without content', `${head(PAUSE, HOST, 'Content-Length: 2')}{}`],
+    ['a body of 4,096 bytes without content', head(PAUSE, HOST, 'Content-Length: 4096') + ' '.repeat(4096)],
+    ['a body of a GET, of 65,536 bytes, which is ignored',
+      head(STATUS, HOST, 'Content-Length: 65536') + 'x'.repeat(65_536), 'active'],
     ['a Host in capitals, with a port', head(PAUSE, 'Host: LOCALHOST:1')],
     ['an IP address as Host: it cannot be rebound', head(PAUSE, 'Host: 192.168.1.7')],
     ['an IPv6 address as Host', head(PAUSE, 'Host: [::1]:8391')],
@@ -1366,10 +1394,14 @@ describe('A request', LIMIT, () => {
   const NOT_PAGES = 'Requests from web pages are not allowed: use control-board';
   const TWICE = 'Duplicate header field';
   const NOWHERE = 'Invalid API endpoint';
+  const NO_BODY = 'pause takes no body: send by and reason in the query, ?by=ana&reason=lunch';
   // The error is null if it is the reason phrase of the status code.
   const REFUSED: [statusCode: number, error: string | null, name: string, request: string, where?: 'guarded'][] = [
     [400, null, 'a malformed request', 'GARBAGE\r\n\r\n'],
     [400, null, 'an incomplete body', head(PAUSE, HOST, 'Content-Length: 10') + '{}'],
+    [400, NO_BODY, 'a body with content', `${head(PAUSE, HOST, 'Content-Length: 12')}{"by":"ana"}`],
+    [400, 'unknown parameter expire: by, reason, expires', 'an unknown parameter', head(`${PAUSE}?expire=10`, HOST)],
+    [400, 'by is given twice: by, reason, expires', 'a repeated parameter', head(`${PAUSE}?by=a&by=b`, HOST)],
     [400, 'Missing Host header', 'HTTP/1.1 without Host', head(PAUSE)],
     [400, TWICE, 'two Hosts', head(PAUSE, HOST, HOST, 'Authorization: x')],
     [400, TWICE, 'two Origins', head(PAUSE, HOST, `Origin: ${PAGE}`, `Origin: ${PAGE}`)],
@@ -1392,6 +1424,8 @@ describe('A request', LIMIT, () => {
     [404, NOWHERE, 'another path', head('GET /', HOST)],
     [404, NOWHERE, 'percent-encoding', head('POST /api/%70ause', HOST)],
     [405, NO_METHOD, 'another method', head('PUT /api/pause', HOST)],
+    [413, NO_BODY, 'a body above 4,096 bytes', head(PAUSE, HOST, 'Content-Length: 4097') + ' '.repeat(4097)],
+    [413, NO_BODY, 'a body of 65,536 bytes', head(PAUSE, HOST, 'Content-Length: 65536') + 'x'.repeat(65_536)],
     [413, 'Content Too Large', 'a Content-Length above 65,536', head(PAUSE, HOST, 'Content-Length: 65537')],
     [413, 'Content Too Large', 'more than 65,536 bytes in chunks',
       `${head(PAUSE, HOST, CHUNKED)}10001\r\n${'x'.repeat(65_537)}\r\n`],

@@ -1,4 +1,4 @@
-/*! control.ts 0.24.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.25.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve */
 //
@@ -43,7 +43,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
-/** The version of this file. */ export const VERSION: string = '0.24.0';
+/** The version of this file. */ export const VERSION: string = '0.25.0';
 /** The default host name of servers and clients. */ export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
@@ -1147,9 +1147,18 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
     /** Puts a command on the queue, and responds at once or with its outcome. */
     enqueue(connection: Connection, code: number, declared: Given = {}): void {
       let [text, expires] = ['', 0];
-      const { query } = connection.head;
+      const { body, head: { query } } = connection;
+      const command = commandNames[code];
+      const isLarge = body.length > routes.maxArguments;
+      if (command !== undefined && (isLarge || !/^(\{\s*\}|null|)$/.test(body.toString('latin1').trim()))) {
+        const error = `${command} takes no body: send by and reason in the query, ?by=ana&reason=lunch`;
+        return server.send(connection, prepare(isLarge ? 413 : 400, { error }));
+      }
       if (query !== '' || declared.name !== undefined) { // most have neither, which saves a tenth of a POST
         const given = new URLSearchParams(query);
+        const known = ['by', 'reason', 'expires', ...command === 'resume' ? ['mine'] : []];
+        const fault = faultIn(given, known);
+        if (fault !== '') return server.send(connection, prepare(400, { error: fault }));
         const [by, reason] = ['by', 'reason'].map((name) => tidy(given.get(name) ?? '') || undefined);
         const [seconds, mine] = [given.get('expires'), given.get('mine') ?? 'false'];
         expires = 1000 * Number(seconds);
@@ -1159,8 +1168,7 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
           const error = `${form}, got ${JSON.stringify(tidy(isInteger ? mine : seconds))}`;
           return server.send(connection, prepare(400, { error }));
         }
-        const isRelease = commandNames[code] === 'resume' && mine === 'true';
-        text = JSON.stringify(Object.assign({ by, reason, mine: isRelease || undefined }, declared));
+        text = JSON.stringify(Object.assign({ by, reason, mine: mine === 'true' || undefined }, declared));
       }
       const slot = link.enqueue(code, text, expires);
       if (slot === null) return server.send(connection, queueFull);
@@ -1180,6 +1188,8 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
     answer(connection: Connection): void {
       host.checkWaits(); // a question may have expired
       const query = new URLSearchParams(connection.head.query);
+      const fault = faultIn(query, ['id', 'by', 'reason']);
+      if (fault !== '') return server.send(connection, prepare(400, { error: fault }));
       const [id = '', by, reason] = ['id', 'by', 'reason'].map((name) => tidy(query.get(name) ?? '') || undefined);
       const asked = table.questions();
       const question = asked.find((one) => one.id === id);
@@ -1218,6 +1228,15 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
     },
   };
   return routes;
+}
+
+/** Says which parameter of a query would be ignored; empty if none would. */
+function faultIn(query: URLSearchParams, known: readonly string[]): string {
+  const names = [...query.keys()];
+  const wrong = names.find((name, index) => !known.includes(name) || names.indexOf(name) !== index);
+  if (wrong === undefined) return '';
+  const fault = known.includes(wrong) ? `${wrong} is given twice` : `unknown parameter ${tidy(wrong, 100)}`;
+  return `${fault}: ${known.join(', ')}`;
 }
 
 /** Checks values, and returns them with the defaults, in the order of the parameters. Errors begin with the path. */
@@ -1268,18 +1287,31 @@ export function checkTrusted(path: string): void {
   }
 }
 
+/**
+ * Where tools find this user's servers by name: `$CONTROL_DIR`, or else `$XDG_RUNTIME_DIR/control`,
+ * `/run/user/UID/control` and `/tmp/control-UID`. None on Windows and on Deno.
+ */
+export function socketFolders(): string[] {
+  const { env, platform, versions } = process;
+  if (platform === 'win32' || versions['deno'] !== undefined) return [];
+  const { resolve } = process.getBuiltinModule('node:path');
+  const { CONTROL_DIR: only, XDG_RUNTIME_DIR: session } = env;
+  const uid = process.geteuid?.();
+  const folders = [`/run/user/${uid}/control`, `/tmp/control-${uid}`];
+  if (session) folders.unshift(resolve(session, 'control'));
+  return only ? [resolve(only)] : [...new Set(folders)];
+}
+
 /** Listens at host and port, then at a Unix socket, as far as they are given. */
 function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, log }: Link) {
-  const { host, port, socketPath = '', isInFolder } = data;
+  const { host, port, socketPath, socketPaths, isInFolder } = data;
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
   const { dirname } = process.getBuiltinModule('node:path');
   // Node's listen('localhost') uses only the first address, but clients may try either.
   const addresses = host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host];
   const listeners: Server[] = [];
-  // The folder of a session goes at logout, and only root can make it again: the tools also look in the other one.
-  const otherPath = socketPath.replace(/^\/run\/user\/(\d+)\/control\/(?=[^/]+$)/, '/tmp/control-$1/');
-  let [path, privateFolder] = [socketPath, '']; // where the socket is, and where it is made
+  let [path = '', privateFolder] = [socketPaths[0], '']; // where the socket is, and where it is made
   let [unix, own]: [Server | null, Stats | null] = [null, null]; // its listener, and its file
   let isListening = false;
   const listening = {
@@ -1317,9 +1349,10 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, lo
     // A socket is made in a private folder, so that nobody can connect before chmod. Then it is linked to its path,
     // which fails if there is something: of servers that start at once, one succeeds.
     makeSocket(): void {
-      if (socketPath === '') return listening.succeed();
+      if (path === '') return listening.succeed();
       listening.attempt(() => {
         const folder = dirname(path);
+        if (Buffer.byteLength(path) > 94) throw new Error('it is longer than 94 bytes');
         if (isInFolder) checkTrusted(dirname(folder)); // before anything is made there
         if (isInFolder) fs.mkdirSync(folder, { mode: 0o700, recursive: true }); // it may exist
         checkTrusted(folder);
@@ -1379,13 +1412,18 @@ function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, lo
     },
 
     attempt(act: () => void): void { try { act(); } catch (error: any) { listening.failSocket(error); } },
-    /** Ends a first start; later, the socket is made a second later, perhaps in the other folder. */
+    /** Tries the next path. After the last, a start fails if the socket is required; later, it tries all again. */
     failSocket({ message, code }: Failure): void {
-      if (!isListening && data.death === '') return listening.fail({ message, code });
-      report(`Cannot serve at '${path}': ${message}`);
+      const isStart = !isListening && data.death === '';
+      if (isStart && socketPath !== undefined) return listening.fail({ message, code });
+      const next = code === 'EADDRINUSE' ? undefined : socketPaths[socketPaths.indexOf(path) + 1];
+      const hint = code === 'EADDRINUSE' ? '; give one of them a socketPath' : '';
+      const effect = isStart ? `; clients find this program by its port only${hint}` : '';
+      if (next === undefined) report(`Cannot serve at '${path}': ${message}${effect}`);
       listening.removeSocket();
-      path = path === socketPath ? otherPath : socketPath;
-      setTimeout(listening.makeSocket, 1000);
+      path = next ?? socketPaths[0] ?? '';
+      if (isStart && next !== undefined) return listening.makeSocket();
+      if (!isStart) setTimeout(listening.makeSocket, 1000);
       listening.succeed(); // at the port
     },
 
@@ -1417,9 +1455,9 @@ function runThread(): void {
 }
 
 const THREAD_FUNCTIONS = [
-  openTable, openQueue, onRing, ringBell, tidy, linkToHost, followHost,
-  commandOf, eventsSince, createLog, underLock, prepare, readHead, isAllowedHost, createPolicy, validate, serve,
-  createListener, renderRejection, createRoutes, checkTrusted, listen,
+  openTable, openQueue, onRing, ringBell, tidy, linkToHost, followHost, commandOf, eventsSince, createLog, underLock,
+  prepare, readHead, isAllowedHost, createPolicy, serve, createListener, renderRejection, createRoutes, faultIn,
+  validate, checkTrusted, listen,
 ];
 
 // ── WebApiServer: the host's side ──
@@ -1449,8 +1487,10 @@ const THREAD_FUNCTIONS = [
    * Path of a Unix socket to listen on, at most 94 bytes, which only this user can open; without `host` and `port`, on
    * nothing else. It replaces the socket of a dead server. A path that ends in `/` is a folder, made if its parent
    * exists, for NAME-PID.sock: NAME is `name`, truncated to 32 characters, `_` for all but ASCII letters, digits, `.-`.
+   * Default, with a `name`: beside the port, in the first of `socketFolders()` that can be used, where tools find it;
+   * none under control-run, which has its own. Null for none.
    */
-  socketPath?: string | undefined;
+  socketPath?: string | null | undefined;
   /** Token that clients must send, unencrypted (RFC 6750 §2.1): 16 to 1024 visible ASCII characters. Default: none. */
   token?: string | undefined;
   /** Names, besides `host` and localhost, that clients may use for the server: see `isAllowedHost()`. */
@@ -1552,8 +1592,14 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   const [form, isName] = ["like 'box.lan', '.lan' or '*'", /^(\*|\.?[\w-]+(\.[\w-]+)*)$/];
   for (const entry of allowedHosts) check('each of allowedHosts', entry, 'string', form, isName.test(entry));
   const idPrefix = (36 ** 3 + Math.floor(Math.random() * 36 ** 3)).toString(36).slice(1); // three letters or digits
-  const isNetwork = options.socketPath === undefined || (options.host ?? options.port) !== undefined;
+  const isNetwork = options.socketPath == null || (options.host ?? options.port) !== undefined;
+  const folders = options.socketPath === undefined && options.name !== undefined ? socketFolders() : [];
+  const isNamed = folders.length > 0 && !process.env['CONTROL_RUN'];
   const socketName = `${name.replace(/[^\w.-]/g, '_').slice(0, 32)}-${process.pid}.sock`;
+  const socketPath = resolveSocketPath(options.socketPath ?? undefined, socketName);
+  // A session's folder goes at logout; only root can make it anew: tools look in both.
+  const other = socketPath?.replace(/^\/run\/user\/(\d+)\/control\/(?=[^/]+$)/, '/tmp/control-$1/');
+  const given = socketPath === undefined ? [] : [socketPath, other as string];
   return {
     memory: new Int32Array(new SharedArrayBuffer(128)), waiters: new Int32Array(new SharedArrayBuffer(64)),
     cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
@@ -1570,8 +1616,9 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
       startedAt: new Date(timeOrigin).toISOString(), version: VERSION,
     },
     host, port: isNetwork ? port : null, token, allowedHosts: [...allowedHosts], maxQueueSize, maxConnections,
-    socketPath: resolveSocketPath(options.socketPath, socketName),
-    isInFolder: options.socketPath?.endsWith('/') === true,
+    socketPath,
+    socketPaths: isNamed ? folders.map((folder) => `${folder}/${socketName}`) : [...new Set(given)],
+    isInFolder: isNamed || options.socketPath?.endsWith('/') === true,
   };
 }
 
@@ -1644,8 +1691,10 @@ export class WebApiServer<Name extends string = never> {
       await this.#startThread();
     } catch (error) {
       const { code, message } = error as Failure;
+      const isTaken = code === 'EADDRINUSE' && Boolean(this.#data.port);
+      const why = isTaken ? await describeUser(host, this.#data.port as number) : '';
       if (this.#state === 'starting') this.#state = 'idle';
-      throw Object.assign(new Error(`Cannot serve at ${placeOf(this.#data)}: ${message}`), { code });
+      throw Object.assign(new Error(`Cannot serve at ${placeOf(this.#data)}: ${why || message}`), { code });
     }
     return { host, port: this.#data.port ?? 0, ...socketPath !== undefined && { socketPath } };
   }
@@ -2376,6 +2425,12 @@ function statusOf(reply: WebApiReply): SystemStatus | null {
   return isForeign || isRefused ? OFFLINE : null;
 }
 
+/** Who uses a port, if it says so. Asks without the token: it may be anyone. */
+async function describeUser(host: string, port: number): Promise<string> {
+  const { name, pid } = await new WebApiClient(host, port, { timeout: 1000 }).getInfo() ?? {};
+  return typeof name === 'string' && typeof pid === 'number' ? `it is in use by ${tidy(name)} (process ${pid})` : '';
+}
+
 function placeOf({ host, port, socketPath = '' }: Pick<ThreadData, 'host' | 'port' | 'socketPath'>): string {
   return port === null ? socketPath : `${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
@@ -2453,7 +2508,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   if (Object(startPaused) !== startPaused) check('startPaused', startPaused, 'boolean', 'a boolean, a cause or causes');
   const cause = [startPaused === true ? { by: 'itself', reason: 'started paused' } : startPaused || []].flat();
   const isServed = webApiAddress !== null;
-  const needsServer = cause.length > 0 || options.socketPath !== undefined || options.log !== undefined;
+  const needsServer = cause.length > 0 || (options.socketPath ?? options.log) !== undefined;
   if (needsServer && !isServed) throw new TypeError('startPaused, socketPath and log need a server');
   if (!isMainThread) process.emitWarning('launch() receives no signals in a worker thread: send it shutdown', WARNING);
 

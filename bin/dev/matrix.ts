@@ -36,8 +36,8 @@ async function main() {
   const { ACTIVE, PAUSED, RESUMING, SHUTTING_DOWN } = SystemStatus;
   let status = RESUMING;
   const commands = { set: { parameters: { rate: { type: 'number', maximum: 1 } } } };
-  const log = 'log.jsonl';
-  const server = new WebApiServer({ systemStatus: () => status, port: Number(process.env.PORT), commands, log });
+  const [name, log] = ['matrix', 'log.jsonl']; // with a socket, except on Deno and Windows
+  const server = new WebApiServer({ name, systemStatus: () => status, port: Number(process.env.PORT), commands, log });
   server.runInBackground().catch(fail); // not awaited: its thread must start although the host does not yield
   for (const end = performance.now() + 2000; performance.now() < end;);
   const taken = [];
@@ -98,7 +98,7 @@ interface Cell {
 }
 
 const ESBUILD = 'esbuild host.ts --bundle --platform=node --log-level=error --minify --keep-names';
-const DENO = 'deno run --allow-net --allow-env --allow-read --allow-write=log.jsonl';
+const DENO = 'deno run --allow-net --allow-env=PORT --allow-read --allow-write=log.jsonl';
 const inside = (start: string): string => {
   return `node --input-type=module -e "${start}.on('exit', (code) => process.exit(code ?? 1))"`;
 };
@@ -321,7 +321,8 @@ async function runCell({ node = '24', files, build, host, says }: Cell, root: st
   const modules = join(root, 'node_modules');
   const port = await freePort();
   const env = {
-    ...process.env, CI: '1', NO_COLOR: '1', PORT: String(port), XDG_RUNTIME_DIR: folder, XDG_STATE_HOME: folder,
+    ...process.env, CI: '1', NO_COLOR: '1', PORT: String(port),
+    CONTROL_DIR: join(folder, 'sockets'), XDG_STATE_HOME: folder,
     PATH: [join(modules, `node-${node}`, 'bin'), join(modules, '.bin'), process.env['PATH']].join(delimiter),
     TMPDIR: root, DENO_DIR: join(root, 'deno'), // caches
   };

@@ -38,6 +38,7 @@ export interface Running {
 export const LIMIT: { timeout: number } = { timeout: 300_000 };
 
 const SESSION = mkdtempSync(join(tmpdir(), 'control-')); // programs also serve and log there
+process.env['CONTROL_DIR'] = join(SESSION, 'control'); // also those in the process of a test
 process.on('exit', () => rmSync(SESSION, { recursive: true, force: true }));
 
 /** Keeps the caller's environment out of the tests. */
@@ -47,7 +48,7 @@ const ENVIRONMENT = {
   NO_COLOR: '1', FORCE_COLOR: undefined, TERM: 'xterm', CI: undefined, // CI turns color off
   NODE_DEBUG: undefined, CONTROL_HOST: undefined, CONTROL_PORT: undefined, CONTROL_SOCKET: undefined,
   CONTROL_TOKEN: undefined, CONTROL_TOKEN_FILE: undefined, CONTROL_NAME: undefined, CONTROL_BY: undefined,
-  CONTROL_VIA: undefined,
+  CONTROL_VIA: undefined, CONTROL_RUN: undefined, CONTROL_DIR: join(SESSION, 'control'),
 };
 
 /** Starts a command, and kills it at the end of the test if it still runs. */
@@ -128,7 +129,7 @@ export async function launchSystem(
       return hooks.onListening?.(address);
     };
     const system = { step: () => sleep(1), ...hooks, onListening };
-    finished = launch(system, { webApiAddress: ['127.0.0.1', 0], ...config });
+    finished = launch(system, { webApiAddress: ['127.0.0.1', 0], socketPath: null, ...config });
     finished.catch(reject);
   });
   const client = clientAt(t, address, config.token);
@@ -152,7 +153,7 @@ export async function startServer<Name extends string = never>(
   t: TestContext,
   options: Partial<WebApiServerOptions<Name>> = {},
 ): Promise<StartedServer<Name>> {
-  const place = options.socketPath === undefined ? { port: 0 } : {};
+  const place = options.socketPath === undefined ? { port: 0, socketPath: null } : {}; // not by name
   const server = new WebApiServer<Name>({ systemStatus: () => SystemStatus.ACTIVE, ...place, ...options });
   t.after(() => server.close());
   const address = await server.runInBackground();

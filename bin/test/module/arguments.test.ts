@@ -39,7 +39,7 @@ describe('A wrong argument', LIMIT, () => {
     ['maxQueueSize', (value) => construct({ maxQueueSize: value }), ['16', null], [...COUNTS, 1001]],
     ['autoReport', (value) => construct({ autoReport: value }), [0, null]],
     ['maxConnections', (value) => construct({ maxConnections: value }), ['16', null], COUNTS],
-    ['socketPath', (value) => construct({ socketPath: value }), [5, null], ['', ...PATHS]],
+    ['socketPath', (value) => construct({ socketPath: value }), [5], ['', ...PATHS]], // null: no socket
     ['allowedHosts', (value) => construct({ allowedHosts: [value] }), [5, null], NAMES],
     ['cause', (value) => construct({ cause: value }), [5, null]],
     ['cause.since', (value) => construct({ cause: { since: value } }), [5, null], ['', 'noon']],
@@ -81,6 +81,7 @@ describe('A wrong argument', LIMIT, () => {
       [() => launchWith({}, { webApiPort: 1 }), 'launch has no option webApiPort; it has webApiAddress, '],
       [() => launchWith({}, { startPaused: true }), 'startPaused, socketPath and log need a server'],
       [() => launchWith({}, { socketPath: 's' }), 'startPaused, socketPath and log need a server'],
+      [() => launchWith({}, { socketPath: null, log: 'l' }), 'startPaused, socketPath and log need a server'],
       [() => connect('a', 1, { socketPath: 's' }), 'socketPath replaces host and port: give one or the other'],
     ] as const) await assertThrows(call, TypeError, message);
   });

@@ -24,7 +24,8 @@ const outcomeOf = ({ statusCode, summary }: HttpResponse): string => {
 type Row = [name: string, bytes: string, outcomes: string | string[]];
 
 const GARBAGE = 'GARBAGE\r\n\r\n';
-const FULL = 'x'.repeat(65_536); // the longest body that the server accepts
+const FULL = 'x'.repeat(65_536); // the longest body that the server reads
+const BLANK = ' '.repeat(4096); // the longest one that a command may have
 const TOO_LONG = head(PAUSE, HOST, 'Content-Length: 65537');
 const LONG = 'x'.repeat(17 * 1024);
 const MANY_FIELDS: string[] = Array(99).fill('a:'); // with the Host, as many as the server accepts
@@ -47,16 +48,28 @@ const INCOMPLETE: Row[] = [
 const TABLES: { title: string; whoEnds?: 'client at once' | 'server'; rows: Row[] }[] = [
   {
     title: 'Endpoints',
-    rows: [[STATUS, 'active'], [PAUSE, 'ok']].flatMap(([line = '', outcome = '']) => [
-      ...['?x=1', '?', '?a=/api/pause?b=/'].map((query) => head(line + query, HOST)),
+    rows: ([ // a GET ignores its query and its body
+      [STATUS, 'active', ['?x=1', '?', '?a=/api/pause?b=/'], 'hello', '0123456789'],
+      [PAUSE, 'ok', ['?by=1', '?', '?by=/api/pause?b=/'], '{    ', '         }'],
+    ] as const).flatMap(([line, outcome, queries, five, ten]) => [
+      ...queries.map((query) => head(line + query, HOST)),
       ...['http://localhost', 'HTTP://127.0.0.1:1', 'https://[::1]'].map((origin) => {
-        return head(`${line.replace(' ', ` ${origin}`)}?x=1`, 'Host: evil.example');
+        return head(line.replace(' ', ` ${origin}`) + queries[0], 'Host: evil.example');
       }),
       head(`${line} HTTP/1.0`),
       head(line, HOST, 'Content-Length: 0'),
       withBody(line, HOST),
-      head(line, HOST, CHUNKED) + '5;a=b\r\nhello\r\nA\r\n0123456789\r\n000\r\nX: x\r\n\r\n',
+      head(line, HOST, CHUNKED) + `5;a=b\r\n${five}\r\nA\r\n${ten}\r\n000\r\nX: x\r\n\r\n`,
     ].map((bytes): Row => [bytes, bytes, outcome])),
+  },
+  {
+    title: 'A POST with what would be ignored',
+    rows: [
+      ...['?x=1', '?a=/api/pause?b=/', '?by=1&by=1', '?=', '?BY=1'].map((query) => head(PAUSE + query, HOST)),
+      head('POST https://[::1]/api/pause?x=1', 'Host: evil.example'),
+      head(PAUSE, HOST, 'Content-Length: 5') + 'hello',
+      head(PAUSE, HOST, CHUNKED) + '5;a=b\r\nhello\r\nA\r\n0123456789\r\n000\r\nX: x\r\n\r\n',
+    ].map((bytes): Row => [bytes, bytes, '400']),
   },
   {
     title: 'Paths that are no endpoints',
@@ -94,6 +107,11 @@ const TABLES: { title: string; whoEnds?: 'client at once' | 'server'; rows: Row[
       ['a longer head', headOf(8192), '431'],
       ['a long target', head(`POST http://localhost/${LONG}`, HOST), '431'],
       ['a long trailer', head(PAUSE, HOST, CHUNKED) + `0\r\nX: ${LONG}\r\n\r\n`, '431'],
+      ['the longest body', head(PAUSE, HOST, 'Content-Length: 4096') + BLANK, 'ok'],
+      ['the longest body in chunks', head(PAUSE, HOST, CHUNKED) + `1000\r\n${BLANK}\r\n0\r\n\r\n`, 'ok'],
+      ['a body that a command does not take', head(PAUSE, HOST, 'Content-Length: 65536') + FULL, '413'],
+      ['chunks that a command does not take', head(PAUSE, HOST, CHUNKED) + `10000\r\n${FULL}\r\n0\r\n\r\n`, '413'],
+      ['the longest ignored body', head(STATUS, HOST, 'Content-Length: 65536') + FULL, 'active'],
       ['a long chunk extension', head(PAUSE, HOST, CHUNKED) + `1;${LONG}\r\nx\r\n0\r\n\r\n`, '413'],
       ['a longer body', `${TOO_LONG}${FULL}x`, '413'],
       ['longer chunks', head(PAUSE, HOST, CHUNKED) + `10000\r\n${FULL}\r\n1\r\nx\r\n0\r\n\r\n`, '413'],
@@ -121,6 +139,8 @@ const TABLES: { title: string; whoEnds?: 'client at once' | 'server'; rows: Row[
       ['a command, then garbage', head(PAUSE, HOST) + GARBAGE, ['ok', '400']],
       ['a command, then CONNECT', head(PAUSE, HOST) + head('CONNECT localhost:80', HOST), ['ok', '501']],
       ['a command with a body, then garbage', withBody(PAUSE, HOST) + GARBAGE, 'ok'],
+      ['a body that a command does not take, then a command',
+        head(PAUSE, HOST, 'Content-Length: 5') + 'hello' + head(PAUSE, HOST), '400'],
       ['a bad chunk, then a command', head(PAUSE, HOST, CHUNKED) + `zz\r\n${head(PAUSE, HOST)}`, '400'],
       ['a longer body, then a command', `${TOO_LONG}${FULL}x${head(PAUSE, HOST)}`, '413'],
       ['more fields, then a command', head(STATUS, HOST, ...MANY_FIELDS, 'a:') + head(PAUSE, HOST), '431'],
@@ -198,8 +218,9 @@ describe('A request', { ...LIMIT, concurrency: true }, () => {
   it('gets the same response wherever it is split', async (t) => {
     const { server, port } = await startServer(t, { maxQueueSize: 1000 });
     for (const [bytes, outcome] of [
-      [head(PAUSE, HOST, CHUNKED) + '5;x\r\nhello\r\na\r\n0123456789\r\n0\r\nX: x\r\n\r\n', 'ok'],
-      [head('POST http://[::1]:8391/api/pause?x', 'Host: evil'), 'ok'],
+      [head(PAUSE, HOST, CHUNKED) + '5;x\r\n{    \r\na\r\n         }\r\n0\r\nX: x\r\n\r\n', 'ok'],
+      [head(PAUSE, HOST, CHUNKED) + '5;x\r\nhello\r\na\r\n0123456789\r\n0\r\nX: x\r\n\r\n', '400'],
+      [head('POST http://[::1]:8391/api/pause?by', 'Host: evil'), 'ok'],
       [head(PAUSE, 'Host: a.lan', 'Origin: null', 'Sec-Fetch-Site: cross-site'), '403'],
     ] as const) {
       const cuts = Array.from(bytes, (_, index) => [bytes.slice(0, index), bytes.slice(index)]).slice(1);
@@ -247,7 +268,7 @@ describe('2,000 damaged requests', LIMIT, () => {
       head(line, HOST),
       head(`POST http://127.0.0.1:1/api/${command}`, 'Host: [::1]'),
       withBody(line, HOST),
-      head(line, HOST, CHUNKED) + '5;x=y\r\nhello\r\n0\r\nX: x\r\n\r\n',
+      head(`${line}?by=ana`, HOST, CHUNKED) + '5;x=y\r\n{   }\r\n0\r\nX: x\r\n\r\n',
       head(line, HOST, `Origin: ${PAGE}`, 'Sec-Fetch-Site: cross-site'),
       withBody(line, HOST, 'Expect: 100-continue'),
       head(STATUS, 'Host: [::1]:8391', 'Sec-Fetch-Site: none'),

@@ -1,10 +1,11 @@
-// Own commands: what declarations and requests the server refuses, and what the program receives.
+// Own commands: what declarations and requests the server refuses, and what the program receives. And what no command
+// takes: bodies and parameters that would be ignored.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
-import { LIMIT, TOKEN, launchSystem, startServer } from '../helpers.ts';
-import { BEARER, COMMANDS, HOST, INFO, PAGE, PAUSE, WAIT, Connection, ask, exchange, head } from '../http.ts';
+import { LIMIT, TOKEN, launchSystem, startServer, takeAll } from '../helpers.ts';
+import { BEARER, COMMANDS, HOST, INFO, PAGE, PAUSE, STATUS, WAIT, Connection, ask, exchange, head } from '../http.ts';
 import { SystemStatus, WebApiServer } from '../../../control.ts';
 import type { HttpResponse } from '../http.ts';
 import type { CommandDeclaration, CommandRequest, Parameter } from '../../../control.ts';
@@ -24,6 +25,11 @@ async function send(port: number, name: string, body: string | Buffer): Promise<
 /** The same. Returns the status code, and the error or the result. */
 async function post(port: number, name: string, body: string | Buffer): Promise<string> {
   return (await send(port, name, body)).summary;
+}
+
+/** The error of a command, other than an own one, that comes with a body. */
+function noBody(command: string): string {
+  return `${command} takes no body: send by and reason in the query, ?by=ana&reason=lunch`;
 }
 
 describe('Arguments', LIMIT, () => {
@@ -122,7 +128,7 @@ describe('Arguments', LIMIT, () => {
     assert.equal(server.receiveCommand(), 'evaluate');
   });
 
-  it('of more than 4 KiB get a 413, defaults included; pause ignores such a body', async (t) => {
+  it('of more than 4 KiB get a 413, defaults included; so does such a body of a pause', async (t) => {
     const preset = 'x'.repeat(2000);
     const long: CommandDeclaration = { parameters: { a: { type: 'string' }, b: { type: 'string', default: preset } } };
     const { server, port } = await startServer(t, { commands: { ...commands, long } });
@@ -134,9 +140,107 @@ describe('Arguments', LIMIT, () => {
     assert.equal(await post(port, 'long', JSON.stringify({ a: preset + preset })), error);
     assert.equal(await post(port, 'long', JSON.stringify({ a: preset, b: '' })), '200 ok');
     assert.equal(await post(port, TELL, body(66_000)), '413 Content Too Large');
-    assert.equal(await post(port, 'pause', body(60_000)), '200 ok');
-    const taken = [1, 2, 3, 4].map(() => server.receiveCommand());
-    assert.deepEqual([taken, server.hasCommands()], [['pause', TELL, 'long', 'long'], false]);
+    for (const length of [4086, 60_000]) {
+      assert.equal(await post(port, 'pause', body(length)), `413 ${noBody('pause')}`);
+    }
+    assert.equal(await post(port, 'pause', body(66_000)), '413 Content Too Large');
+    const taken = [1, 2, 3].map(() => server.receiveCommand());
+    assert.deepEqual([taken, server.hasCommands()], [[TELL, 'long', 'long'], false]);
+  });
+});
+
+describe('What would be ignored', LIMIT, () => {
+  const commands = { evaluate: { parameters: { episodes: { type: 'integer', default: 100 } } } } as const;
+
+  const BLANK = ' '.repeat(4096);
+  const EMPTY = ['', '{}', ' { } ', 'null', '\t{\r\n}\n', '\r\nnull ', BLANK, `{${BLANK.slice(2)}}`];
+  it('is no body without content, with or without a query: the command is accepted', async (t) => {
+    const { server, port } = await startServer(t, { commands });
+    for (const command of COMMANDS) {
+      for (const [query, by, reason] of [
+        ['', undefined, undefined], ['?', undefined, undefined], ['?by=ana&reason=lunch', 'ana', 'lunch'],
+        ['?expires=60&&by=&', undefined, undefined],
+      ] as const) {
+        for (const body of EMPTY) {
+          assert.equal(await post(port, command + query, body), '200 ok', body);
+          assert.equal(server.receiveCommand(), command);
+          const { request } = server;
+          assert.deepEqual([request?.by, request?.reason, request?.arguments], [by, reason, {}], query);
+          assert.equal(server.hasCommands(), false);
+        }
+      }
+    }
+  });
+
+  const BODIES: [statusCode: number, body: string | Buffer][] = [
+    ...['[]', '0', '"x"', '{"reason":"lunch"}', 'not JSON', '{}{}', '{} null', 'nullnull', 'NULL', '{', '}', '\0', 'é',
+      `${BLANK.slice(1)}x`].map((body): [number, string] => [400, body]),
+    ...[`${BLANK} `, `{}${BLANK}`, `${BLANK}x`, 'x'.repeat(65_536)].map((body): [number, string] => [413, body]),
+  ];
+  it('is any other body of the four commands: a 400, or a 413 above 4 KiB, and nothing is queued', async (t) => {
+    const { server, port } = await startServer(t, { commands });
+    for (const command of COMMANDS) {
+      for (const [statusCode, body] of BODIES) {
+        for (const query of ['', '?by=ana&reason=lunch', '?x']) { // the body comes first
+          assert.equal(await post(port, command + query, body), `${statusCode} ${noBody(command)}`, String(body));
+          assert.equal(server.hasCommands(), false);
+        }
+      }
+    }
+    assert.equal(await post(port, 'pause', 'x'.repeat(65_537)), '413 Content Too Large');
+    assert.deepEqual((await ask(port, INFO)).body.commands, []);
+    assert.equal(await post(port, 'evaluate', ' { } '), '200 ok', 'an own command has arguments');
+    assert.deepEqual(takeAll(server), ['evaluate']);
+  });
+
+  const FOUR = 'by, reason, expires';
+  const LONG = 'x'.repeat(101);
+  const QUERIES: [request: string, error: string][] = [
+    ...[...COMMANDS, 'evaluate'].flatMap((name): [string, string][] => {
+      const known = name === 'resume' ? `${FOUR}, mine` : FOUR;
+      return [
+        ['by=a&by=b', 'by is given twice'], ['by=&by=', 'by is given twice'], ['by&%62y', 'by is given twice'],
+        ['reason=a&by=a&reason=a', 'reason is given twice'], ['expires=5&expires=5', 'expires is given twice'],
+        ['x&x&by&by', 'unknown parameter x'], ['by&by&x', 'by is given twice'],
+        ['expire=10', 'unknown parameter expire'], ['by=a&=x', 'unknown parameter '], ['=', 'unknown parameter '],
+        ['Reason=a', 'unknown parameter Reason'], ['reason%20=a', 'unknown parameter reason '],
+        ['by[]=a', 'unknown parameter by[]'],
+        ['by=a?by=b&?', 'unknown parameter ?'], ['id=1', 'unknown parameter id'],
+        ['__proto__=1', 'unknown parameter __proto__'],
+        ['toString', 'unknown parameter toString'], [`%1B[2J%0A${LONG}=1`, `unknown parameter [2J${LONG.slice(4)}`],
+        ['expires=0&x', 'unknown parameter x'],
+      ].map(([query, fault]) => [`${name}?${query}`, `${fault}: ${known}`]);
+    }),
+    ...['pause', 'shutdown', 'save-state', 'evaluate'].flatMap((name): [string, string][] => {
+      return ['true', 'false', ''].map((mine) => [`${name}?mine=${mine}`, `unknown parameter mine: ${FOUR}`]);
+    }),
+    ['resume?mine=true&mine=true', `mine is given twice: ${FOUR}, mine`],
+    ['evaluate?priority=1', `unknown parameter priority: ${FOUR}`],
+    ['evaluate?episodes=5', `unknown parameter episodes: ${FOUR}`],
+    ...[
+      ['reasons=x', 'unknown parameter reasons'], ['expires=5', 'unknown parameter expires'],
+      ['mine=true', 'unknown parameter mine'], ['by=a&by=b', 'by is given twice'], ['id=x-q1', 'id is given twice'],
+      ['=x', 'unknown parameter '], ['approved=true', 'unknown parameter approved'],
+    ].map(([query, fault]): [string, string] => [`answer?id=ID&${query}`, `${fault}: id, by, reason`]),
+  ];
+  it('is an unknown or a repeated parameter of a POST: a 400, and nothing is queued or answered', async (t) => {
+    const { server, port } = await startServer(t, { commands });
+    const question = server.ask('Delete?');
+    const { asks: [{ id }] } = (await ask(port, INFO)).body;
+    for (const [request, error] of QUERIES) {
+      const body = request.startsWith('answer') ? '{"approved":false}' : '';
+      assert.equal(await post(port, request.replace('ID', id), body), `400 ${error}`, request);
+      assert.equal(server.hasCommands(), false, request);
+    }
+    const { asks, commands: listed } = (await ask(port, INFO)).body;
+    assert.deepEqual([asks.length, listed], [1, []]);
+    for (const line of [STATUS, INFO]) {
+      assert.equal((await ask(port, `${line}?expire=10&by=a&by=b&=x`)).statusCode, 200, 'a GET ignores its query');
+    }
+    assert.equal(await post(port, `answer?id=${id}&by=ana&reason=lunch`, '{"approved":true}'), '200 ok');
+    assert.deepEqual(await question, { arguments: { approved: true }, by: 'ana', reason: 'lunch' });
+    assert.equal(await post(port, 'resume?mine=true&by=ana&reason=lunch&expires=60', ''), '200 ok');
+    assert.deepEqual(takeAll(server), []);
   });
 });
 
@@ -170,15 +274,16 @@ describe('An own command', LIMIT, () => {
     const codes: number[] = [];
     for (const bytes of [
       request('{"text":"one"}'), request(''), request('{"text":2}'), request(''), request('x'.repeat(5000)),
-      request(''), request('{"text":"ignored"}', PAUSE), request(''),
+      request(''), request('{"text":"refused"}', PAUSE), request(''), request('x'.repeat(5000), PAUSE), request(''),
+      request('{ }', PAUSE), request(''),
     ]) codes.push((await connection.request(bytes)).statusCode);
-    assert.deepEqual(codes, [200, 200, 400, 200, 413, 200, 200, 200]);
+    assert.deepEqual(codes, [200, 200, 400, 200, 413, 200, 400, 200, 413, 200, 200, 200]);
     const texts: unknown[] = [];
     while (server.hasCommands()) {
       server.receiveCommand();
       texts.push(server.request?.arguments['text']);
     }
-    assert.deepEqual(texts, [undefined, 'one', 'none', 'none', 'none', 'none'], 'the pause first');
+    assert.deepEqual(texts, [undefined, 'one', ...Array(6).fill('none')], 'the pause first');
   });
 
   it('is listed with its arguments, unless their JSON exceeds 200 characters', async (t) => {

@@ -93,7 +93,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
       'Control', 'ControlCommand', 'DEFAULT_HOST', 'DEFAULT_MAX_QUEUE_SIZE', 'DEFAULT_PORT', 'EmptyError',
       'LaunchConfig', 'Parameter', 'RequestOptions', 'StatusCause', 'System', 'SystemCommand', 'SystemInfo',
       'SystemStatus', 'VERSION', 'WaitOptions', 'WebApiAddress', 'WebApiClient', 'WebApiClientOptions', 'WebApiReply',
-      'WebApiServer', 'WebApiServerOptions', 'checkTrusted', 'isAllowedHost', 'launch',
+      'WebApiServer', 'WebApiServerOptions', 'checkTrusted', 'isAllowedHost', 'launch', 'socketFolders',
     ]);
     const isDeclaration = /^export (?!\{)|^ {4}(?:readonly |get )*(?!constructor)\w+\??[:(]/;
     const declarations = [...lines.keys()].filter((index) => isDeclaration.test(lines[index] as string));

@@ -94,7 +94,8 @@ const TABLES: PolicyTable[] = [
       ...FOREIGN_HOSTS.filter((host) => !/[ /#\xa0]/.test(host)).map((host): Row => {
         return [NO_HOST, `POST http://${host}/api/pause`, HOST];
       }),
-      ['ok', 'POST HTTPS://localhost/api/pause?x', 'Host: evil.example'],
+      ['ok', 'POST HTTPS://localhost/api/pause?by', 'Host: evil.example'],
+      [NO_HOST, 'POST http://evil/api/pause?x', HOST],
       [NO_HOST, 'POST http://evil?/api/pause', HOST],
       [NO_HOST, 'POST ftp://localhost/api/pause', 'Host: evil.example'],
       ['ok', 'POST /http://evil/api/pause', HOST],

@@ -1,5 +1,5 @@
-// The file of a Unix socket: who can open it, in which folders it may be, what it replaces, and who removes it; and
-// folders of such files.
+// The file of a Unix socket: who can open it, in which folders it may be, what it replaces, and who removes it; folders
+// of such files, and the one in which a server with a name is found.
 
 import assert from 'node:assert/strict';
 import fs, {
@@ -13,13 +13,14 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
-  LIMIT, TOKEN, collectThreads, collectWarnings, makeFolder, makeSocketPath, startForeign, startServer, takeAll, until,
+  LIMIT, TOKEN, collectThreads, collectWarnings, launchSystem, makeFolder, makeSocketPath, startForeign, startServer,
+  takeAll, until,
 } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { HOST, PAUSE, STATUS, ask, open } from '../http.ts';
 import { becomeNobody, contentsOf, leaveSocket } from './helpers.ts';
 import { lacks } from '../needs.ts';
-import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
+import { SystemStatus, WebApiClient, WebApiServer, launch, socketFolders } from '../../../control.ts';
 import type { Host } from '../host.ts';
 import type { TestContext } from 'node:test';
 
@@ -624,10 +625,17 @@ describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
     await until(async () => await moved.getStatus() === ACTIVE);
     await threads[0]?.terminate();
     await until(async () => threads.length === 2 && await moved.getStatus() === ACTIVE);
+    const lost = (): string[] => warnings.filter((message) => !/stopped and will be restarted/.test(message));
+    assert.deepEqual(lost(), [], 'it has moved');
+    chmodSync(other, 0o777);
+    rmSync(`${other}/${name}`);
+    await until(() => lost().length > 0);
+    chmodSync(other, 0o700);
+    await until(async () => await moved.getStatus() === ACTIVE);
     await server.close();
     assert.deepEqual(readdirSync(other), []);
-    const lost = `Cannot serve at '${session}/control/${name}': ENOENT: no such file or directory, stat '${session}'`;
-    assert.deepEqual([...new Set(warnings)].filter((message) => !/stopped and will be restarted/.test(message)), [lost]);
+    const reason = `'${other}' is not trusted, because others can write to it; chmod go-w '${other}'`;
+    assert.deepEqual([...new Set(lost())], [`Cannot serve at '${other}/${name}': ${reason}`], 'the last folder');
     const first = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: `/run/user/${uid + 1}/control/` });
     await assert.rejects(first.runInBackground(), { code: 'ENOENT' }, 'a start is where it was told');
   });
@@ -673,6 +681,107 @@ describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
     assert.equal(await client.getStatus(), OFFLINE);
     await server.close();
     assert.equal(existsSync(folder), false);
+  });
+});
+
+describe('The socket of a server with a name', { ...SUITE, concurrency: 1 }, () => {
+  const BY_NAME = { name: 'a', socketPath: undefined }; // the helpers prevent it by null
+
+  /** Sets the folder in which servers with a name are found, until the end of the test. */
+  const setFolder = (t: TestContext, folder: string): string => {
+    const before = process.env['CONTROL_DIR'];
+    t.after(() => {
+      if (before === undefined) delete process.env['CONTROL_DIR'];
+      else process.env['CONTROL_DIR'] = before;
+    });
+    process.env['CONTROL_DIR'] = folder;
+    assert.deepEqual(socketFolders(), [folder]);
+    return join(folder, `a-${pid}.sock`);
+  };
+
+  it('is beside the port, also after its thread has died, even if the folder was removed meanwhile', async (t) => {
+    const folder = join(makeFolder(t), 'folder');
+    const socketPath = setFolder(t, folder);
+    const warnings = collectWarnings(t);
+    const threads = collectThreads(t);
+    const { server, address, port, client } = await startServer(t, BY_NAME);
+    assert.deepEqual(address, { host: 'localhost', port });
+    const named = new WebApiClient(undefined, undefined, { socketPath });
+    for (const [round, remove] of [() => {}, () => rmSync(folder, { recursive: true })].entries()) {
+      assert.deepEqual([await named.pause(), await client.resume()], ['ok', 'ok']);
+      await threads.at(-1)?.terminate();
+      remove();
+      await until(async () => await named.saveState() === 'ok');
+      assert.equal(await client.getStatus(), ACTIVE, 'at the same port');
+      assert.equal(threads.length, round + 2);
+      assert.deepEqual(readdirSync(folder), [basename(socketPath)]);
+      assert.deepEqual([folder, socketPath].map((path) => lstatSync(path).mode & 0o777), [0o700, 0o600]);
+      assert.deepEqual(takeAll(server), ['pause', 'resume', 'save-state']);
+    }
+    await server.close();
+    assert.deepEqual(readdirSync(folder), []);
+    assert.deepEqual(warnings, [`The web API at localhost:${port} stopped and will be restarted: its thread exited`]);
+  });
+
+  it('is that of the first of two in a process: the other warns, and has its port and nothing else', async (t) => {
+    const folder = join(makeFolder(t), 'folder');
+    const socketPath = setFolder(t, folder);
+    const warnings = collectWarnings(t);
+    const first = await startServer(t, BY_NAME);
+    assert.deepEqual(warnings, []);
+    const second = await startServer(t, { ...BY_NAME, systemStatus: () => PAUSED });
+    const reason = `another server listens at '${socketPath}'; clients find this program by its port only`;
+    assert.deepEqual(warnings, [`Cannot serve at '${socketPath}': ${reason}; give one of them a socketPath`]);
+    const named = new WebApiClient(undefined, undefined, { socketPath });
+    assert.deepEqual([await named.getStatus(), await second.client.getStatus()], [ACTIVE, PAUSED]);
+    assert.deepEqual([await named.pause(), await second.client.resume()], ['ok', 'ok']);
+    assert.deepEqual([takeAll(first.server), takeAll(second.server)], [['pause'], ['resume']]);
+    assert.deepEqual(readdirSync(folder), [basename(socketPath)]);
+    await first.server.close();
+    assert.deepEqual(readdirSync(folder), []);
+    await sleep(1500); // it looks after its socket four times a second
+    assert.deepEqual([readdirSync(folder), await named.getStatus()], [[], OFFLINE]);
+    assert.deepEqual([await second.client.getStatus(), await second.client.pause()], [PAUSED, 'ok']);
+    const third = await startServer(t, BY_NAME);
+    assert.equal(await named.getStatus(), ACTIVE, 'the path is free');
+    await second.server.close();
+    assert.deepEqual([await named.getStatus(), warnings.length], [ACTIVE, 1]);
+    await third.server.close();
+    assert.deepEqual(readdirSync(folder), []);
+  });
+
+  it('is missing, with a warning, if no folder can be used; without one with null', async (t) => {
+    const parent = makeFolder(t);
+    writeFileSync(join(parent, 'file'), 'precious');
+    mkdirSync(join(parent, 'open'));
+    chmodSync(join(parent, 'open'), 0o770);
+    const warnings = collectWarnings(t);
+    const long = 'x'.repeat(94 - `${parent}//a-${pid}.sock`.length);
+    for (const [name, reason] of [
+      ['none/folder', `ENOENT: no such file or directory, stat '${parent}/none'`],
+      ['file', `EEXIST: file already exists, mkdir '${parent}/file'`],
+      ['open', `'${parent}/open' is not trusted, because others can write to it; chmod go-w '${parent}/open'`],
+      [`${long}x`, 'it is longer than 94 bytes'], [long, null],
+    ] as const) {
+      const socketPath = setFolder(t, join(parent, name));
+      const { server, client } = await startServer(t, BY_NAME);
+      const lost = `Cannot serve at '${socketPath}': ${reason}; clients find this program by its port only`;
+      assert.deepEqual(warnings.splice(0), reason === null ? [] : [lost]);
+      assert.equal(existsSync(socketPath), reason === null);
+      assert.equal(await client.getStatus(), ACTIVE, name);
+      await server.close();
+    }
+    assert.deepEqual(readdirSync(parent).sort(), ['file', 'open', long].sort());
+
+    const folder = join(parent, 'folder');
+    const socketPath = setFolder(t, folder);
+    const { client: none } = await startServer(t, { ...BY_NAME, socketPath: null });
+    const { client: alsoNone } = await launchSystem(t, {}, { ...BY_NAME, socketPath: null });
+    await launch({ step: (control) => void control.shutdown() }, { ...BY_NAME, webApiAddress: null, socketPath: null });
+    assert.deepEqual([await none.getStatus(), await alsoNone.getStatus(), existsSync(folder)], [ACTIVE, ACTIVE, false]);
+    await launchSystem(t, {}, BY_NAME);
+    assert.equal(await new WebApiClient(undefined, undefined, { socketPath }).getStatus(), ACTIVE);
+    assert.deepEqual(warnings, []);
   });
 });
 
