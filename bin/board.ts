@@ -20,6 +20,8 @@ async function main(): Promise<number> {
   const { targets, folders, ...keys } = await setUp(commandLine, TIMEOUT_MS);
   const systems = new Systems(targets);
   await Promise.all(folders.map((folder) => followFolder(systems, folder, TIMEOUT_MS)));
+  const places = folders.map(({ place, hints }) => [`${place}: it may still start`, ...hints].join('; '));
+  if (systems.size === 0) warn(`nothing runs ${places.join(' or ')}`);
   const settings = { systems, host, allowedHosts, ...keys };
   const addresses = await serve(settings, port).catch(async (error: Error) => {
     warn(`cannot listen on ${listen}: ${await explain(error, commandLine)}`);

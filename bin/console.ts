@@ -45,7 +45,7 @@ async function main(): Promise<number> {
   const isTerminal = process.stdin.isTTY && process.stdout.isTTY;
   const history = new History(parsed.values['no-history'] !== true);
   const lines = isTerminal ? new TerminalLines((line) => complete(client, line), history) : new PipedLines();
-  if (lines.isTerminal) console.log(`${printable(client.baseUrl)}: type help for a list of commands`);
+  if (lines.isTerminal) console.log(`${client.title ?? printable(client.baseUrl)}: type help for a list of commands`);
   const allSucceeded = await new Session(client, lines).run();
   lines.close();
   return allSucceeded || lines.isTerminal ? EXIT.DONE : EXIT.REFUSED;

@@ -7,9 +7,8 @@ import { launch, SystemStatus } from '../control.ts';
 import { advance, createSearch, evaluate, listCheckpoints, loadCheckpoint, saveCheckpoint } from './demo/search.ts';
 import { describeOptions, EXIT, parseDuration, parseInteger, parseOptions, run, warn } from './shared/cli.ts';
 import {
-  baseUrlOf, explainPort, parseServerOptions, SERVER_ENVIRONMENT_HELP, SERVER_OPTIONS,
+  baseUrlOf, explainPort, parseServerOptions, placeOf, SERVER_ENVIRONMENT_HELP, SERVER_OPTIONS,
 } from './shared/client.ts';
-import { choosePlace } from './shared/folder.ts';
 import { LOG_OPTIONS, LogFile } from './shared/logfile.ts';
 
 const SLICE_STEPS = 200; // computed at once
@@ -49,7 +48,7 @@ async function main(): Promise<number> {
   const saveMs = saveEvery === undefined ? Infinity : parseDuration('--save-every', saveEvery, 'minutes') * 60_000;
   const server = parseServerOptions(access, {}, 'control-demo');
   const log = new LogFile(access, server.name as string).open(warn);
-  const { host, port, ...options } = await choosePlace(server, warn);
+  const { host, port, ...options } = placeOf(server);
   const newest = listCheckpoints(folder).at(-1);
   const path = load === 'latest' ? newest : load;
   const { search, holds } = path === undefined ? { search: createSearch(newSeed), holds: [] } : loadCheckpoint(path);
@@ -107,7 +106,7 @@ async function main(): Promise<number> {
     log,
     webApiAddress: host === undefined || port === undefined ? undefined : [host, port],
     startPaused: holds,
-  }).catch(async (error) => Promise.reject(await explainPort(error, host, port)));
+  }).catch((error) => Promise.reject(explainPort(error, port)));
   return EXIT.DONE;
 }
 

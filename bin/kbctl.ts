@@ -14,7 +14,7 @@ import { listenWindows } from './kbctl/windows.ts';
 import { listenX11 } from './kbctl/x11.ts';
 import { describeOptions, EXIT, paintStatus, parseOptions, run } from './shared/cli.ts';
 import {
-  ADDRESS_OPTIONS, BY, ENVIRONMENT_HELP, isUnanswered, NO_ANSWER, ownToken, type PrintableClient, type PrintableReply,
+  ADDRESS_OPTIONS, BY, ENVIRONMENT_HELP, isUnanswered, NO_ANSWER, type PrintableClient, type PrintableReply,
 } from './shared/client.ts';
 import { DIR_OPTION, TARGET_HELP } from './shared/folder.ts';
 import { selectClient } from './shared/names.ts';
@@ -89,7 +89,7 @@ async function main(): Promise<number> {
     },
   };
   const noticeWayland = (backend: Backend | null): void => {
-    if (isWayland() && backend !== 'evdev') events.onNotice(describeWayland(backend, client));
+    if (isWayland() && backend !== 'evdev') events.onNotice(describeWayland(backend));
   };
   const quit = once(quitting.signal, 'abort');
   const terminal = new Terminal(() => quitting.abort());
@@ -247,13 +247,9 @@ function introduce({ source, bindings }: Listener, backend: Backend, reason: str
 }
 
 /** Under Wayland, only evdev receives keys regardless of the focus. */
-function describeWayland(backend: Backend | null, { baseUrl, socketPath, machine }: PrintableClient): string {
-  const where = socketPath === undefined ? baseUrl : `--unix-socket '${socketPath}' http://localhost`;
-  const token = ownToken() === undefined ? '' : ` -H 'Authorization: Bearer …'`;
+function describeWayland(backend: Backend | null): string {
   const limit = backend === 'x11' ? 'under Wayland, X11 receives keys only while an X11 window has the focus; ' : '';
-  if (machine.label !== '') return `${limit}alternative: a key that runs control-client pause`;
-  const command = `curl${token} -X POST ${where}/api/pause`;
-  return `${limit}alternative: in the settings of your desktop, bind keys to ${command} (and …/resume)`;
+  return `${limit}alternative: in the settings of your desktop, bind keys to control-client pause and resume`;
 }
 
 /** Prints the first status, and then each time the system stops or resumes responding. */
@@ -270,11 +266,14 @@ async function showStatus(
     shown = state;
     introduced();
   };
-  const url = printable(client.baseUrl);
-  const lineOf = (text: string, status: string): string => `${url}: ${paintStatus(text, status)}`;
+  const present = (): string => client.title ?? printable(client.baseUrl);
+  let place = present();
+  const lineOf = (text: string, status: string): string => `${place}: ${paintStatus(text, status)}`;
   const timer = setTimeout(() => show(NO_ANSWER, lineOf(NO_ANSWER, NO_ANSWER)), NO_ANSWER_MS);
   for await (const { status, reply } of observe(client, 'status', quitting)) {
     clearTimeout(timer);
+    if (place !== present() && shown !== null) shown = ''; // another one runs here now
+    place = present();
     if (reply.ok || reply.phase === 'answered') show('online', lineOf(reply.ok ? status : reply.error, status));
     else if (shown === null) show(status, `${paintStatus(reply.error, status)}; each key press tries again`);
     else show(status, lineOf(status, status));

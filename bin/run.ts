@@ -11,8 +11,7 @@ import { parseCommandLine } from './run/options.ts';
 import { tryRead } from './run/processes.ts';
 import { Supervisor } from './run/supervisor.ts';
 import { EXIT, run, UsageError } from './shared/cli.ts';
-import { explainPort } from './shared/client.ts';
-import { choosePlace } from './shared/folder.ts';
+import { explainPort, placeOf } from './shared/client.ts';
 import { printable } from './shared/text.ts';
 
 const NAME = 'control-run';
@@ -31,7 +30,8 @@ async function main(): Promise<number> {
   const isOnTerminal = isatty(0);
   process.removeAllListeners('warning').on('warning', ({ message }) => say(message));
   if (process.pid === 1) say('process 1 must reap orphans, and control-run does not: start the container with --init');
-  const place = await choosePlace(parsed.access, say);
+  const place = placeOf(parsed.access);
+  delete process.env['CONTROL_RUN']; // of a control-run around it, which has a name of its own
   try {
     const supervisor = new Supervisor({ ...parsed.settings, isOnTerminal }, place, say);
     const { exitCode, text } = await supervisor.run();
@@ -39,7 +39,7 @@ async function main(): Promise<number> {
     return exitCode;
   } catch (error) {
     if (error instanceof UsageError) throw error;
-    const { message } = await explainPort(error, place.host, place.port);
+    const { message } = explainPort(error, place.port);
     parsed.settings.log.append('end', { ended: message, exitCode: NO_WEB_API });
     say(message);
     return NO_WEB_API;

@@ -5,18 +5,16 @@ import { statSync, writeFileSync } from 'node:fs';
 import { DEFAULT_PORT as SYSTEM_PORT } from '../../control.ts';
 import { describeOptions, parseOptions, parseText, UsageError, warn } from '../shared/cli.ts';
 import {
-  type Address, createClient, ENVIRONMENT_HELP, parseServerOptions, readTrusted, SERVER_OPTIONS, splitAuthority,
+  type Address, ENVIRONMENT_HELP, parseServerOptions, readTrusted, SERVER_OPTIONS, splitAuthority,
 } from '../shared/client.ts';
-import { DIR_OPTION, type Folder, onlyTarget, type Target, TARGET_HELP, TARGETS_OPTION } from '../shared/folder.ts';
-import { parseTargets, type Sources } from '../shared/names.ts';
+import { ALL_OPTION, DIR_OPTION, type Folder, type Target, TARGET_HELP, TARGETS_OPTION } from '../shared/folder.ts';
+import { select, type Sources } from '../shared/names.ts';
 import { foldersOf, unreachable, VIA_OPTION } from '../shared/via.ts';
 
 const OPTIONS = {
   targets: TARGETS_OPTION,
-  dir: {
-    ...DIR_OPTION,
-    help: 'folder of the Unix sockets of systems: also show all of them, and those that start later',
-  },
+  all: ALL_OPTION,
+  dir: { ...DIR_OPTION, help: `${DIR_OPTION.help}; beside targets, also shows everything in it` },
   via: VIA_OPTION,
   listen: {
     type: 'string', value: 'HOST:PORT', default: 'localhost:8390',
@@ -50,8 +48,8 @@ contains the key: anyone with it can pause, resume, save and shut down the syste
 their questions.
 
 ${TARGET_HELP}
-Without TARGET and --dir, the board shows the system at the address in the environment, or else at localhost:8391; with
---via, all systems of the machines, and those that start later.
+Without TARGET, the board shows the system at the address in the environment, or else everything that runs here, also
+what starts later.
 
 ${describeOptions(OPTIONS)}
 
@@ -73,7 +71,7 @@ export interface CommandLine {
   keyFile: string | undefined;
   viewKeyFile: string | undefined;
   words: readonly string[];
-  sources: Pick<Sources, 'targets' | 'dir' | 'via'>;
+  sources: Pick<Sources, 'targets' | 'all' | 'dir' | 'via'>;
 }
 
 /** What the command line names: the keys of the page, and the systems on it. */
@@ -96,7 +94,7 @@ export function parseCommandLine(args?: readonly string[]): CommandLine | null {
   const { values, positionals: words } = parsed;
   refuseAddress(values);
   const { listen, 'allow-host': allowHost, 'key-file': keyFile, 'view-key-file': viewKeyFile } = values;
-  const { targets, dir, via } = values;
+  const { targets, all, dir, via } = values;
   if (/^\d+$/.test(listen)) { // as a host, 9000 would be the address 0.0.35.40
     throw new UsageError(`--listen must be HOST or HOST:PORT, such as localhost:9000, got '${listen}'`);
   }
@@ -107,7 +105,7 @@ export function parseCommandLine(args?: readonly string[]): CommandLine | null {
   );
   if (keyFile !== undefined) parseText('--key-file', keyFile);
   if (viewKeyFile !== undefined) parseText('--view-key-file', viewKeyFile);
-  return { listen, host, port, allowedHosts, keyFile, viewKeyFile, words, sources: { targets, dir, via } };
+  return { listen, host, port, allowedHosts, keyFile, viewKeyFile, words, sources: { targets, all, dir, via } };
 }
 
 function refuseAddress({ host, port, socket }: Address): void {
@@ -129,12 +127,9 @@ export async function setUp(
   { words, sources, keyFile, viewKeyFile }: CommandLine,
   timeoutMs: number,
 ): Promise<Setup> {
-  const hasTargets = words.length > 0 || sources.targets !== undefined;
-  const all = foldersOf(sources);
-  const folders = sources.dir !== undefined || (all[0]?.machine.label && !hasTargets) ? all : [];
-  const targets = hasTargets || folders.length > 0
-    ? await parseTargets(words, { ...sources, timeoutMs })
-    : [onlyTarget(createClient({}, { timeoutMs }))];
+  const selection = await select(words, { ...sources, timeoutMs }, 'later');
+  const { targets } = selection;
+  const folders = sources.dir === undefined ? selection.folders : foldersOf(sources); // beside the targets
   const reasons = [...unreachable.values()];
   const isEmpty = targets.length + folders.length === 0; // and the page would stay so
   if (isEmpty && reasons.length > 0) throw new Error(reasons.join('; '));

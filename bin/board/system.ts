@@ -59,7 +59,7 @@ export class BoardSystem {
   constructor(id: number, target: Found, board: Board, isFound: boolean = false) {
     this.id = id;
     this.target = target;
-    this.title = excerpt(target.title);
+    this.title = excerpt(target.id);
     this.isFound = isFound;
     this.#system = new FollowedSystem(target.client);
     this.#board = board;

@@ -1,11 +1,10 @@
 // All systems on the board, those of folders as they come, and the long polls of the pages that wait for news of them.
 
-import { setTimeout as sleep } from 'node:timers/promises';
 import { warn } from '../shared/cli.ts';
 import { BY } from '../shared/client.ts';
 import { CONTROL_COMMANDS } from '../shared/declared.ts';
 import { type Folder, type Found, inParallel } from '../shared/folder.ts';
-import { findIn, PATIENCE_MS, unreachable } from '../shared/via.ts';
+import { discover, type Discovery } from '../shared/via.ts';
 import { KEEP_MS, steadyNow } from './series.ts';
 import { BoardSystem } from './system.ts';
 import type { LogPart, Update } from './state.ts';
@@ -86,7 +85,7 @@ export class Systems {
   /** Adds a system of a folder. It replaces an ended one of the same name, or else the oldest of too many. */
   addFound(target: Found): void {
     const ended = this.all.filter(({ isFound, isOffline, target: { socket } }) => {
-      return isFound && (isOffline || socket?.exists !== true);
+      return isFound && (isOffline || socket?.exists === false);
     });
     const predecessor = ended.find(({ target: { socket, client: { machine } } }) => {
       return socket?.name === target.socket?.name && machine.label === target.client.machine.label;
@@ -194,31 +193,23 @@ export class Systems {
 
 // ───── Folders ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-const SCAN_MS = 1000;
 const ELSEWHERE = 'elsewhere:1'; // refused by the far end, so that its status is never `offline`
 
-/**
- * Adds the live systems of a folder, and looks for others every second. A machine that cannot be reached at the start
- * is shown, and why, until it can.
- *
- * @throws {UsageError} If the folder cannot be used.
- */
+/** Adds the systems of a folder. A machine that cannot be reached at the start is shown, and why, until it can. */
 export async function followFolder(systems: Systems, folder: Folder, timeoutMs: number): Promise<void> {
   const { machine: { label } } = folder;
-  const update = async (): Promise<void> => {
-    const found = await findIn([folder], () => folder.systems({ timeoutMs }, systems.keys), PATIENCE_MS);
+  const shown = { ...folder.at(ELSEWHERE, { timeoutMs }), name: label, id: label, title: label };
+  let hide: (() => void) | undefined; // once there was a first search
+  const searches = discover(folder, () => systems.keys, timeoutMs);
+  const take = async (): Promise<void> => {
+    const { value: { found, error } } = await searches.next() as IteratorYieldResult<Discovery>; // they never end
     for (const target of found) systems.addFound(target);
+    if (hide === undefined && error !== '') warn(error);
+    hide ??= error === '' ? () => {} : systems.add(shown);
+    if (error === '') hide();
   };
-  const keepUpdating = async (hide: () => void): Promise<void> => {
-    for (;;) {
-      await sleep(SCAN_MS, undefined, { ref: false });
-      await update().catch(() => {}); // it may be unreadable for a while
-      if (!unreachable.has(label)) hide();
-    }
-  };
-  await update();
-  const reason = unreachable.get(label);
-  if (reason !== undefined) warn(reason);
-  const shown = { ...folder.at(ELSEWHERE, { timeoutMs }), name: label, title: label };
-  void keepUpdating(reason === undefined ? () => {} : systems.add(shown));
+  await take();
+  void (async () => {
+    for (;;) await take();
+  })();
 }

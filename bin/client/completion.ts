@@ -13,10 +13,9 @@ import {
   acceptedBy, completeAnswer, COMPLETION_MS, completionsOf, isArgument, isQuestionId, questionsIn, wordsBefore,
 } from '../shared/declared.ts';
 import { logsOfUser, nameInLogPath as nameOf } from '../shared/log.ts';
-import { completeName } from '../shared/names.ts';
+import { completeName, select } from '../shared/names.ts';
 import { PATIENCE_MS } from '../shared/via.ts';
 import { CLIENT_OPTIONS, type Values } from './options.ts';
-import { selectTargets } from './verbs.ts';
 
 export const COMPLETE = '__complete';
 
@@ -131,8 +130,9 @@ async function offerArguments(
   if (command.name !== 'run' && command.name !== 'answer') return;
   const isFirst = command.name === 'run' || isQuestionId(name ?? ''); // otherwise, the first word may be a target
   const after = name === undefined || isFirst ? others : [name, ...others];
-  const targets = await selectTargets(after.filter((other) => !isArgument(other)), values, COMPLETION_MS);
-  const reply = await targets[0]?.client.request('info');
+  const targetWords = after.filter((other) => !isArgument(other));
+  const { targets } = await select(targetWords, { ...values, timeoutMs: COMPLETION_MS }, 'all');
+  const reply = targets.length === 1 ? await targets[0]?.client.request('info') : undefined;
   const typed = [...name !== undefined && isFirst ? [name] : [], ...after.filter(isArgument), current];
   if (command.name === 'run') offer(completionsOf(acceptedBy(reply?.body ?? {}), typed));
   else if (reply?.ok === true) offer(completeAnswer(questionsIn(reply.body), typed, false));

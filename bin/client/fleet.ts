@@ -7,10 +7,10 @@ import { ageOf, type Question, questionsIn } from '../shared/declared.ts';
 import { describeDetail, describeEnd, describeStatus, splitDetail } from '../shared/describe.ts';
 import { FollowedSystem } from '../shared/system.ts';
 import { type Body, describeDuration, excerptOf, printable, timeIn } from '../shared/text.ts';
-import { findIn, PATIENCE_MS, unreachable } from '../shared/via.ts';
+import { discover } from '../shared/via.ts';
 import type { Folder, Found } from '../shared/folder.ts';
 
-const TICK_MS = 1000; // between two scans of the folder, or two requests to a system that is offline
+const TICK_MS = 1000; // between two requests to a system that is offline
 const DETAIL_MS = 2000; // between two requests for a detail
 const STEP_MS = 1000; // shorter steps are not shown
 const WAIT_S = 20; // each request waits this long for a change: 500 systems must stay cheap
@@ -42,14 +42,14 @@ export class Row {
 
   /** What tells it from others on its machine. */
   get title(): string {
-    const { title } = this.target;
-    return excerptOf(this.machine === '' ? title : title.slice(this.machine.length + 1));
+    const { id } = this.target;
+    return excerptOf(this.machine === '' ? id : id.slice(this.machine.length + 1));
   }
 
-  /** As reported; with an address, followed by it. */
+  /** As reported, unless that would be another target; with an address, followed by it. */
   get name(): string {
     const { target: { socket }, reportedName } = this;
-    if (socket !== undefined) return reportedName || excerptOf(socket.name);
+    if (socket !== undefined) return /^$|[/:]/.test(reportedName) ? excerptOf(socket.name) : reportedName;
     return reportedName === '' ? this.title : `${reportedName} (${this.title})`;
   }
 
@@ -164,18 +164,13 @@ export class Fleet {
 
   /** Keeps adding the systems in a folder, until the signal. */
   async addAll(folder: Folder, timeoutMs: number): Promise<void> {
-    while (!this.#signal.aborted) {
-      const live = this.#rows.filter(({ isEnded }) => !isEnded);
-      const known = new Set(live.map(({ target }) => target.client.key));
-      try {
-        const found = await findIn([folder], () => folder.systems({ timeoutMs }, known), PATIENCE_MS);
-        if (found.length > 0) this.add(found, false);
-        this.#errors.set(folder, printable(unreachable.get(folder.machine.label) ?? ''));
-      } catch (error) {
-        this.#errors.set(folder, printable((error as Error).message));
-      }
+    const known = (): Set<string> => {
+      return new Set(this.#rows.flatMap(({ isEnded, target: { client } }) => isEnded ? [] : [client.key]));
+    };
+    for await (const { found, error } of discover(folder, known, timeoutMs, this.#signal)) {
+      if (found.length > 0) this.add(found, false);
+      this.#errors.set(folder, printable(error));
       this.#onChange();
-      await this.#pause();
     }
   }
 

@@ -44,7 +44,8 @@ function toJson({ target, machine, name, reportedName, pid, asks, system: { stat
 /** For scripts: nothing is truncated. */
 function linesOf(rows: readonly Row[]): string[] {
   const cells = rows.map(({ name, reportedName, pid, system: { status }, age, target }) => {
-    return [reportedName || name, pid, status, age, printable(target.name ?? target.title)];
+    const shown = target.socket === undefined ? reportedName || name : name;
+    return [shown, pid, status, age, printable(target.name ?? target.title)];
   });
   const widths = [0, 1, 2, 3].map((column) => Math.max(...cells.map((texts) => `${texts[column]}`.length)));
   const isNumber = [false, true, false, true]; // a process and an age

@@ -5,13 +5,13 @@ import { hostname } from 'node:os';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { EXIT, paintStatus, suggest, UsageError, warn } from '../shared/cli.ts';
-import { ADDRESS_PARTS, createClient } from '../shared/client.ts';
+import { ADDRESS_PARTS } from '../shared/client.ts';
 import { stateFolder } from '../shared/files.ts';
-import { nameInPath, onlyTarget, patternOf, type Target } from '../shared/folder.ts';
+import { nameInPath, patternOf, type Target } from '../shared/folder.ts';
 import {
   byTime, hostOf, isAlive, isLogPath, isOf, type Line, logPathIn, LogReader, logsOfUser, newestOf, Story, timeOf,
 } from '../shared/log.ts';
-import { parseTargets, refuseAddress } from '../shared/names.ts';
+import { select } from '../shared/names.ts';
 import { type Body, excerptOf, localTime, printableJson } from '../shared/text.ts';
 import { foldersOf } from '../shared/via.ts';
 import { failure } from './verbs.ts';
@@ -99,25 +99,26 @@ async function choose(
   timeoutMs: number,
 ): Promise<{ choices: Choice[]; exitCode: number }> {
   const isAddress = ADDRESS_PARTS.some((part) => values[part] !== undefined);
-  if (words.length > 0) refuseAddress(values);
-  else if (values.dir !== undefined) throw new UsageError('--dir requires a target: it is the folder of sockets');
+  if (words.length === 0 && !isAddress && values.dir !== undefined) {
+    throw new UsageError('--dir requires a target: it is the folder of sockets');
+  }
   let exitCode: number = EXIT.DONE;
   const choices: Choice[] = [];
-  if (words.length === 0 && !isAddress) choices.push({ paths: logsOfUser, isMeant: () => true });
   const addRunning = async (target: Target): Promise<void> => {
     const found = await findRunning(target);
     if ('error' in found) warn(`${target.title}: ${target.client.shorten(found.error)}`);
     if ('error' in found) exitCode = Math.max(exitCode, found.exitCode);
     else choices.push(found);
   };
-  if (isAddress) await addRunning(onlyTarget(createClient(values, { timeoutMs })));
+  if (words.length === 0 && !isAddress) choices.push({ paths: logsOfUser, isMeant: () => true });
+  else if (isAddress) await Promise.all((await select(words, { ...values, timeoutMs }, 'all')).targets.map(addRunning));
   for (const word of words) {
     if (isFile(word)) {
       if (!existsSync(word)) throw new UsageError(`there is no log '${word}'`);
       choices.push({ paths: () => [resolve(word)], isMeant: () => true, isGiven: true });
       continue;
     }
-    const targets = await parseTargets([word], { dir: values.dir, timeoutMs, absence: 'none' });
+    const { targets } = await select([word], { dir: values.dir, timeoutMs, absence: 'none' }, 'all');
     for (const target of targets) {
       if (target.socket === undefined) await addRunning(target);
     }
@@ -134,6 +135,7 @@ async function choose(
 /** A socket has a path, too. */
 function isFile(word: string): boolean {
   if (/^(unix:|[a-z]+:\/\/)/i.test(word) || !isLogPath(word)) return false;
+  if (!existsSync(word) && !/^\.{0,2}\/|\.jsonl$/.test(word)) return false; // a name may have a slash
   return statSync(word, { throwIfNoEntry: false })?.isSocket() !== true;
 }
 

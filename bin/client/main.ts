@@ -2,28 +2,33 @@
 // machines that cannot be reached.
 
 import { setMaxListeners } from 'node:events';
-import { checkTrusted, type SystemStatus } from '../../control.ts';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { SystemStatus } from '../../control.ts';
 import { EXIT, UsageError, warn } from '../shared/cli.ts';
 import { type CommandName, findStatus, type Shell } from '../shared/commands.ts';
-import { inParallel, type Target } from '../shared/folder.ts';
+import { type Found, inParallel, labelled, type Target } from '../shared/folder.ts';
+import { NoSystem, select, type Selection } from '../shared/names.ts';
 import { printableJson } from '../shared/text.ts';
-import {
-  dial, endLinks, findIn, foldersOf, FRAME, HELLO, keepTerminal, MAX_FRAME_LENGTH, PATIENCE_MS, unreachable,
-} from '../shared/via.ts';
+import { discover, endLinks, findIn, keepTerminal, PATIENCE_MS, runDial, unreachable } from '../shared/via.ts';
 import { complete, COMPLETE, SCRIPTS } from './completion.ts';
 import { list } from './list.ts';
 import { log } from './log.ts';
 import { type CommandLine, helpOn, parseCommandLine, resumeLineFor, senderIn, type Values } from './options.ts';
 import { Top } from './top.ts';
 import {
-  answer, failure, finish, getInfo, getStatus, listAsks, namesNone, type Outcome, pauseFor, pauseMine, resumeMine,
-  runDeclared, selectTargets, send, waitFor,
+  answer, failure, finish, getInfo, getStatus, listAsks, type Outcome, pauseFor, pauseMine, resumeMine, runDeclared,
+  send, waitFor,
 } from './verbs.ts';
 import { ChangeHook, watch } from './watch.ts';
 import type { FollowOptions } from '../shared/system.ts';
 
 const REQUEST_TIMEOUT_MS = 5000;
 const MAX_EXPIRES_S = 86_400;
+const LOOK_MS = 200; // between two looks for a system that may start
+const NOTICE_MS = 2000; // after which the wait for it is told
+/** Without a target, these are about everything here; others change or await one system. */
+const READING: ReadonlySet<string> = new Set(['status', 'info', 'list', 'asks', 'watch']);
+
 /**
  * Returns the exit code.
  *
@@ -40,7 +45,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
     return EXIT.DONE;
   }
   if (name === 'dial') {
-    dial(checkTrusted, HELLO, FRAME, MAX_FRAME_LENGTH);
+    runDial();
     return EXIT.DONE; // the input keeps it running
   }
   const requestMs = Math.min(timeoutMs, REQUEST_TIMEOUT_MS);
@@ -49,15 +54,14 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
     const { json: isJson = false, follow: isFollowed = false } = values;
     return log(words, values, requestMs, { since, isJson, isFollowed, signal: endOfOutput() });
   }
-  if (name === 'list') {
-    const all = values.all === true || namesNone(words, values);
-    const exitCode = await list(await selectTargets(words, { ...values, all }, requestMs), values.json === true);
-    return Math.max(exitCode, warnUnreachable());
+  const selection = await selectFor(commandLine, requestMs);
+  const { targets, folders } = selection;
+  if (name === 'list' && targets.length > 0) {
+    return Math.max(await list(targets, values.json === true), warnUnreachable());
   }
-  const awaitsEnd = name === 'wait' && argument === 'offline'; // the system may have ended just now
-  const sources = awaitsEnd ? { ...values, absence: 'offline' as const } : values;
-  const targets = await selectTargets(words, sources, requestMs, hintFor(commandLine));
-  if (targets.length === 0) return warnUnreachable() || EXIT.OFFLINE; // both have warned
+  if (targets.length === 0) return warnUnreachable() || reportNone(selection, commandLine);
+  const [only] = targets;
+  if (only?.label === '' && name !== 'watch') targets[0] = { ...only, name: undefined }; // as at an address
   const end = endOfOutput();
   const hook = exec && new ChangeHook(exec.command, exec.words);
   await Promise.allSettled(targets.map(({ client }) => client.machine.open?.()));
@@ -78,7 +82,9 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
     report(target, outcome);
     return outcome;
   };
-  if (durationMs === null) {
+  if (name === 'watch' && folders.length > 0) {
+    await watchHere(selection, requestMs, end, perform);
+  } else if (durationMs === null) {
     await inParallel(targets, async (target) => void await perform(target));
   } else {
     const { reason, timeout, ...others } = values; // without --timeout, the resume does not expire
@@ -94,6 +100,73 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
   if (name === 'asks' && !hasOutput && values.json !== true) warn('no question is open');
   await hook?.end();
   return exitCode;
+}
+
+/** Waits for the first system, or for one of the names, if the command does. */
+async function selectFor(commandLine: CommandLine, requestMs: number): Promise<Selection> {
+  const { command: { name }, argument, answering, condition, invocation, words, values, timeoutMs } = commandLine;
+  const awaitsEnd = name === 'wait' && argument === 'offline'; // the system may have ended just now
+  const isWaiting = name === 'watch' || (name === 'wait' && !awaitsEnd);
+  const isOpen = words.length === 0 || (name === 'wait' && values.timeout !== undefined);
+  const mayStart = isWaiting && isOpen && values.targets === undefined;
+  const isReading = READING.has(name) || Boolean(answering?.id) || (name === 'run' && invocation === null);
+  const sources = {
+    ...values, timeoutMs: requestMs, hint: hintFor(commandLine), allHint: ', or --all',
+    ...awaitsEnd && { absence: 'offline' as const },
+  };
+  const start = performance.now();
+  for (let isNoticed = false;;) {
+    const found = await select(words, sources, isReading ? 'all' : 'mistake').catch((error: Error): Selection => {
+      if (mayStart && error instanceof NoSystem) return { targets: [], folders: [], none: error.message };
+      throw error;
+    });
+    const waitedMs = performance.now() - start;
+    if (found.targets.length > 0 || !mayStart || unreachable.size > 0) {
+      commandLine.timeoutMs = Math.max(1, timeoutMs - waitedMs);
+      return found;
+    }
+    if (waitedMs >= timeoutMs) {
+      const goal = condition?.text ?? argument;
+      return { ...found, none: `not ${goal} after ${(waitedMs / 1000).toFixed(1)} s: ${found.none}` };
+    }
+    if (!isNoticed && waitedMs >= NOTICE_MS) {
+      warn(found.none.replace(/;|$/, ': it may still start$&'));
+      isNoticed = true;
+    }
+    await sleep(Math.min(LOOK_MS, timeoutMs - waitedMs));
+  }
+}
+
+/** Prints why there are no targets, and returns the exit code. */
+function reportNone({ none }: Selection, { command: { name }, argument, values: { json } }: CommandLine): number {
+  const { statusName: status } = SystemStatus.OFFLINE;
+  const isEnd = name === 'wait' && argument === status;
+  if (json === true && name !== 'list') console.log(printableJson({ status, error: none }));
+  else if (name === 'status' || isEnd) console.log(status);
+  warn(none);
+  return isEnd || name === 'list' ? EXIT.DONE : name === 'wait' ? EXIT.NOT_REACHED : EXIT.OFFLINE;
+}
+
+/** Watches what runs here, also what starts later. */
+async function watchHere(
+  { targets, folders }: Selection,
+  timeoutMs: number,
+  end: AbortSignal,
+  perform: (target: Target) => Promise<unknown>,
+): Promise<void> {
+  const known = new Set(targets.map(({ client }) => client.key));
+  let all: Found[] = [];
+  const watches: Promise<unknown>[] = [];
+  const add = (found: readonly Found[]): void => {
+    all = [...all.filter(({ socket }) => socket?.exists !== false), ...found];
+    watches.push(...labelled(all).slice(all.length - found.length).map((target) => perform(target)));
+    for (const { client } of found) known.add(client.key);
+  };
+  add(targets);
+  await Promise.all(folders.map(async (folder) => {
+    for await (const { found } of discover(folder, () => known, timeoutMs, end)) add(found);
+  }));
+  await Promise.all(watches);
 }
 
 /** What words may mean that are no targets. */
@@ -116,7 +189,7 @@ interface Task extends CommandLine {
 
 async function execute(target: Target, task: Task): Promise<Outcome> {
   const { name: command, argument, values, condition, invocation, timeoutMs, hook, end, signal } = task;
-  const { name, title, label, client } = target;
+  const { name, id, label, client } = target;
   const { json = false, wait = false, mine = false, reason } = values;
   switch (command) {
     case 'status': return getStatus(client, process.stdout.isTTY && !json);
@@ -124,7 +197,7 @@ async function execute(target: Target, task: Task): Promise<Outcome> {
     case 'asks': return listAsks(client);
     case 'wait': return waitFor(target, condition ?? findStatus(argument) as SystemStatus, timeoutMs);
     case 'watch': {
-      const denied = await watch(client, { signal: end, json, label, target: name, title, hook });
+      const denied = await watch(client, { signal: end, json, label, target: name, title: id, hook });
       return denied === null ? { exitCode: EXIT.DONE } : failure(denied);
     }
   }
@@ -150,21 +223,23 @@ function warnUnreachable(): number {
   return unreachable.size > 0 ? EXIT.NO_ANSWER : EXIT.DONE;
 }
 
-/** Shows a live table of the targets or, without any, of all systems in the folder. */
+/** Shows a live table of the targets or, without any, of everything here. */
 async function showTop(names: string[], values: Values, timeoutMs: number): Promise<number> {
   const isTerminal = process.stdout.isTTY && process.stdin.isTTY;
   if (!isTerminal || values.json === true) {
     const why = isTerminal ? 'excludes --json' : 'requires a terminal';
-    throw new UsageError(`top ${why}; 'watch --all' prints a line for each change`);
+    throw new UsageError(`top ${why}; 'watch' prints a line for each change`);
   }
-  const folders = foldersOf(values);
+  const { targets, folders, none } = await select(names, { ...values, timeoutMs }, 'later');
+  if (targets.length + folders.length === 0) {
+    const exitCode = warnUnreachable();
+    if (exitCode === EXIT.DONE) warn(none);
+    return exitCode || EXIT.OFFLINE;
+  }
   const others = folders.filter(({ machine }) => machine.open !== undefined);
-  const isAll = namesNone(names, values);
-  const targets = isAll ? [] : await selectTargets(names, values, timeoutMs);
-  if (isAll) await findIn(others, (folder) => folder.systems({ timeoutMs }), PATIENCE_MS); // may ask for passwords
-  else if (targets.length === 0) return warnUnreachable() || EXIT.OFFLINE;
+  await findIn(others, (folder) => folder.systems({ timeoutMs }), PATIENCE_MS); // may ask for passwords
   await keepTerminal();
-  await new Top().run(targets, isAll ? folders : [], timeoutMs);
+  await new Top().run(targets, folders, timeoutMs);
   endLinks();
   return EXIT.DONE;
 }

@@ -9,7 +9,7 @@ import {
 } from '../shared/commands.ts';
 import { isArgument, isQuestionId, parseArguments } from '../shared/declared.ts';
 import { type Condition, isCondition, OPERATOR, parseCondition } from '../shared/describe.ts';
-import { DIR_OPTION, TARGET_HELP, TARGETS_OPTION } from '../shared/folder.ts';
+import { ALL_OPTION, DIR_OPTION, TARGET_HELP, TARGETS_OPTION } from '../shared/folder.ts';
 import { tidy } from '../shared/text.ts';
 import { VIA_OPTION, type Where } from '../shared/via.ts';
 import type { Answering, Invocation } from './verbs.ts';
@@ -19,7 +19,7 @@ const ON_WORDS = [...STATUS_WORDS, wordOf(NO_ANSWER), ASK];
 const OPTIONS = {
   ...ADDRESS_OPTIONS,
   targets: TARGETS_OPTION,
-  all: { type: 'boolean', help: 'all live systems in the folder --dir, instead of targets' },
+  all: ALL_OPTION,
   dir: DIR_OPTION,
   via: VIA_OPTION,
   wait: { type: 'boolean', help: 'wait until the command is done, and print the new status or the returned value' },
@@ -67,7 +67,7 @@ Shows what running systems are doing or asking, sends them a command or an answe
 ${commandsFor('client').map(helpOf).join('\n')}
 
 ${TARGET_HELP}
-Each line of output then begins with its target, and the exit code is the highest of all.
+Each line of output then begins with a name, and the exit code is the highest of all.
 
 The arguments of run and answer can also be one JSON object: '{"points":200}'.
 

@@ -29,6 +29,7 @@ const INDENT = ' '.repeat(10); // of the values in describeInfo()
 const LOG_MS = 2000; // between two readings of the log that is shown
 const MAX_ENTRIES = 50; // of it
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+const NONE = 'nothing runs: it may still start';
 
 /** Shows the given systems, and those in folders, until `q` or Ctrl-C. Always restores the terminal. */
 export class Top {
@@ -133,7 +134,8 @@ export class Top {
     const texts = parts.map(([status, count]) => `${count} ${status || 'connecting'}`).join(', ');
     const asking = rows.filter(({ asks }) => asks).length;
     const asks = asking === 0 ? '' : `, ${asking} ${asking === 1 ? 'asks' : 'ask'}`;
-    const systems = `${rows.length} system${rows.length === 1 ? '' : 's'}${asks}${texts && ': '}${texts}`;
+    const size = rows.length === 1 ? '1 system' : `${rows.length} systems`;
+    const systems = rows.length === 0 ? NONE : `${size}${asks}${texts && ': '}${texts}`;
     return `${systems}${this.#filter && `; '${this.#filter}' matches ${found}`}${error && `; ${error}`}`;
   }
 

@@ -3,9 +3,9 @@
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type RequestOptions, SystemStatus } from '../../control.ts';
-import { EXIT, listOf, paintStatus, suggest, UsageError, warn } from '../shared/cli.ts';
+import { EXIT, paintStatus, suggest, UsageError, warn } from '../shared/cli.ts';
 import {
-  type Address, ADDRESS_PARTS, createClient, describeUnknown, type FailedReply, isAbsent, isCurrent, isDenied,
+  describeUnknown, type FailedReply, isAbsent, isCurrent, isDenied,
   isInvalid, isUnanswered, lacksInfo, type PrintableClient, type PrintableReply, STATUS_ONLY, statusNameOf, UNKNOWN,
 } from '../shared/client.ts';
 import { findStatus } from '../shared/commands.ts';
@@ -17,57 +17,11 @@ import {
   commandsOf, type Condition, describeCause, describeEnd, describeInfo, describeStatusAndSave, fieldOf, fieldsOf,
   hasEnded, haveQuestionsChanged,
 } from '../shared/describe.ts';
-import { inParallel, labelled, onlyTarget, type Target } from '../shared/folder.ts';
-import { DEFAULT_TARGET, parseTargets, refuseAddress, type Sources } from '../shared/names.ts';
+import { inParallel, type Target } from '../shared/folder.ts';
 import {
   describeCurrent, describeDone, elapsedSeconds, follow, type Followed, FollowedSystem, type FollowOptions, GOALS,
 } from '../shared/system.ts';
 import { type Body, excerpt, excerptOfJson, localTime, printable, printableJson } from '../shared/text.ts';
-import { findIn, folderOf, foldersOf, unreachable } from '../shared/via.ts';
-
-const ALL_HINT = ', or --all';
-/** The options that exclude `--all`. */
-const SINGLE = [...ADDRESS_PARTS, 'targets'] as const;
-
-type Chosen = Address & Sources & { all?: boolean | undefined };
-
-/** Whether nothing says which systems: `list` and `top` then mean all. */
-export function namesNone(words: readonly string[], values: Chosen): boolean {
-  return words.length === 0 && SINGLE.every((option) => values[option] === undefined);
-}
-
-async function selectAll(words: readonly string[], values: Chosen, timeoutMs: number): Promise<Target[]> {
-  for (const option of SINGLE) {
-    if (values[option] === undefined) continue;
-    throw new UsageError(`--${option} and --all are mutually exclusive: --all is for the systems of a folder`);
-  }
-  if (words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}': --all takes no targets`);
-  const folders = foldersOf(values);
-  const found = await findIn(folders, (folder) => folder.systems({ timeoutMs }));
-  const places = listOf(folders.map(({ place }) => place));
-  if (found.length === 0 && unreachable.size === 0) warn(`no live system ${places}`);
-  return labelled(found);
-}
-
-/** Returns the targets or, without any, the system at the address in the options or the environment. */
-export async function selectTargets(
-  words: string[],
-  values: Chosen,
-  timeoutMs: number,
-  hint: string = '',
-): Promise<Target[]> {
-  if (values.all === true) return selectAll(words, values, timeoutMs);
-  if (words.length === 0 && values.targets === undefined) {
-    if (values.dir !== undefined) throw new UsageError('--dir requires --all, list or a target');
-    const { machine } = folderOf(DEFAULT_TARGET, foldersOf(values), ALL_HINT);
-    return [onlyTarget(createClient(values, { timeoutMs, machine }))];
-  }
-  refuseAddress(values);
-  const targets = await parseTargets(words, { ...values, timeoutMs, hint, allHint: ALL_HINT });
-  const given = values.targets === undefined ? words : [...words, values.targets];
-  if (targets.length === 0 && unreachable.size === 0) warn(`no live system in ${listOf(given)}`); // gpu1/
-  return targets;
-}
 
 // ───── Requests and commands ─────────────────────────────────────────────────────────────────────────────────────
 

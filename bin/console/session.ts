@@ -14,7 +14,6 @@ import {
 import {
   commandsOf, describeAuthor, describeCommand, describeInfo, describeStatusAndSave, haveQuestionsChanged,
 } from '../shared/describe.ts';
-import { DEFAULT_TARGET } from '../shared/names.ts';
 import { follow, type FollowOptions, GOALS, observe, withLimit } from '../shared/system.ts';
 import { type Body, excerptOf, printable } from '../shared/text.ts';
 import { isComment, type Lines } from './lines.ts';
@@ -49,6 +48,8 @@ export class Session {
     while (!this.#hasEnded) {
       const line = await (this.#prompt === null ? this.#lines.next('') : this.#prompt.next());
       if (line === null) break;
+      // As the prompt shows it; lines from a pipe are all for the first one.
+      if (this.#prompt !== null || this.#client.meant === undefined) this.#client.meant = this.#client.key;
       if (!(await this.#execute(line.trim()).catch(failUsage))) allSucceeded = false;
     }
     this.#prompt?.close();
@@ -138,7 +139,7 @@ export class Session {
 
   async #shutdown(reason: string | undefined): Promise<boolean> {
     const { isTerminal } = this.#lines;
-    const question = `Shut ${this.#client.target === DEFAULT_TARGET ? 'the system' : this.#client.target} down? (y/[N]) `;
+    const question = `Shut ${this.#client.target} down? (y/[N]) `;
     const piped = isTerminal ? null : await this.#lines.ask(question); // reads the answer even if the request fails
     const reply = await this.#request('status');
     if (isAbsent(reply)) return print(`already ${SystemStatus.OFFLINE}`);
@@ -221,7 +222,7 @@ const CHANGES: ReadonlyMap<string, string> = new Map([
   [SystemStatus.SHUTTING_DOWN.statusName, 'shutting down'],
 ]);
 
-/** The prompt: the address unless it is the default, and the current status. Prints changes by others above it. */
+/** The prompt: the target and the current status. Prints changes by others above it. */
 class Prompt {
   /** The question that an answer without an id is for: the only one seen when the line was begun. Otherwise empty. */
   meant: string = '';
@@ -347,7 +348,6 @@ class Prompt {
     const isSilent = this.#isSilent() && this.#status !== SystemStatus.OFFLINE.statusName;
     const seconds = Math.floor((performance.now() - this.#heardAt) / 1000);
     const status = isSilent ? `${NO_ANSWER} for ${seconds} s` : this.#status;
-    const where = this.#client.target === DEFAULT_TARGET ? '' : ` ${this.#client.target}`;
-    return `control-console${where} (${paintStatus(status, isSilent ? NO_ANSWER : this.#status)}) > `;
+    return `control-console ${this.#client.target} (${paintStatus(status, isSilent ? NO_ANSWER : this.#status)}) > `;
   }
 }

@@ -2,12 +2,13 @@
 
 import { describeOptions, parseOptions, UsageError } from '../shared/cli.ts';
 import { COMMAND, RESERVED } from '../shared/declared.ts';
-import { DIR_OPTION, TARGET_HELP, TARGETS_FILE_OPTION } from '../shared/folder.ts';
+import { ALL_OPTION, DIR_OPTION, TARGET_HELP, TARGETS_FILE_OPTION } from '../shared/folder.ts';
 import { VIA_OPTION } from '../shared/via.ts';
 import type { Sources } from '../shared/names.ts';
 
 const OPTIONS = {
   targets: TARGETS_FILE_OPTION,
+  all: ALL_OPTION,
   dir: DIR_OPTION,
   via: VIA_OPTION,
   allow: {
@@ -25,13 +26,13 @@ which the assistant starts. The assistant can list and inspect systems, wait for
 Everything else requires --allow. It sees the questions of programs, but never answers them.
 
 ${TARGET_HELP}
-Without TARGET, control-mcp uses the address in the environment, or else all live systems in the folder, or else
-localhost:8391; with --via, all live systems of the machines.
+Without TARGET, control-mcp uses the address in the environment, or else everything that runs here.
 
 ${describeOptions(OPTIONS)}
 
 Environment variables (options and targets take precedence):
   CONTROL_HOST, CONTROL_PORT, CONTROL_SOCKET   the address of the system
+  CONTROL_DIR                                  the only folder of systems
   CONTROL_VIA                                  other machines, separated by commas
   CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token, or the path of a file with it, if the system requires one
 

@@ -1,15 +1,13 @@
 // The systems that an assistant can reach: the user chooses them, and each call looks them up again.
 
-import { DEFAULT_PORT } from '../../control.ts';
 import { suggest, UsageError } from '../shared/cli.ts';
-import { ADDRESS_PARTS, createClient, isAbsent, type PrintableClient, VARIABLES } from '../shared/client.ts';
-import { type Found, onlyTarget, type Socket } from '../shared/folder.ts';
-import { parseTargets, type Sources } from '../shared/names.ts';
-import { findIn, foldersFor, foldersOf, keepTerminal, PATIENCE_MS, unreachable } from '../shared/via.ts';
+import { select, type Sources } from '../shared/names.ts';
+import { foldersFor, foldersOf, keepTerminal, PATIENCE_MS, unreachable } from '../shared/via.ts';
 import { cleanText } from './reported.ts';
+import type { PrintableClient } from '../shared/client.ts';
+import type { Socket } from '../shared/folder.ts';
 
 const TIMEOUT_MS = 5000; // of each request without a wait
-const PROBE_MS = 1000; // for a response at the default port
 const MAX_SHOWN = 20; // systems in an error
 const MAX_KNOWN = 1000; // systems that have ended
 
@@ -26,6 +24,7 @@ export class Directory {
   readonly #sources: Sources;
   readonly #known: Map<string, System> = new Map(); // by id, only those in a folder; the latest last
   #search: Promise<System[]> | undefined; // in progress
+  #none = '';
 
   constructor(words: readonly string[], sources: Sources) {
     this.#words = words;
@@ -45,16 +44,9 @@ export class Directory {
     else if (this.#isGiven) await this.#searchAll();
   }
 
-  /** Why the list is empty. */
+  /** Why the list is empty, as of the latest search. */
   get absence(): string {
-    if (this.#isGiven) return 'none of the targets is running';
-    const folders = foldersOf(this.#sources);
-    const places = folders.map(({ fault, place }) => fault || place).join(' or ');
-    return `no live system ${places}${this.#hasDefault ? ` or at localhost:${DEFAULT_PORT}` : ''}`;
-  }
-
-  get #hasDefault(): boolean {
-    return this.#sources.dir === undefined && foldersOf(this.#sources)[0]?.machine.label === '';
+    return this.#isGiven ? 'none of the targets is running' : this.#none;
   }
 
   get #isGiven(): boolean {
@@ -72,9 +64,9 @@ export class Directory {
   }
 
   async #searchAll(options?: Pick<Sources, 'absence'>): Promise<System[]> {
-    const sources = { ...this.#sources, ...options };
-    const targets = this.#isGiven ? await parseTargets(this.#words, sources) : await this.#unnamed();
-    const systems = targets.map(({ title, client, socket }) => ({ id: cleanText(title), client, socket }));
+    const { targets, none } = await select(this.#words, { ...this.#sources, ...options }, 'all');
+    this.#none = none;
+    const systems = targets.map(({ id, client, socket }) => ({ id: cleanText(id), client, socket }));
     for (const system of systems) {
       this.#known.delete(system.id);
       if (system.socket !== undefined) this.#known.set(system.id, system);
@@ -82,20 +74,6 @@ export class Directory {
     for (const id of [...this.#known.keys()].slice(0, -MAX_KNOWN)) this.#known.delete(id);
     const lost = [...this.#known.values()].filter(({ client: { machine } }) => unreachable.has(machine.label));
     return [...lost.filter(({ socket }) => socket?.exists), ...systems]; // requests report why
-  }
-
-  /**
-   * Those of other machines. On this one: the one at the address in the environment, or else those in the folder, which
-   * Windows lacks, or else the one at the default port.
-   */
-  async #unnamed(): Promise<Found[]> {
-    const reach = { timeoutMs: TIMEOUT_MS };
-    const atAddress = onlyTarget(createClient({}, reach));
-    const isGiven = ADDRESS_PARTS.some((part) => Boolean(process.env[VARIABLES[part]]));
-    if (this.#hasDefault && (isGiven || process.platform === 'win32')) return [atAddress];
-    const found = await findIn(foldersOf(this.#sources), (folder) => folder.systems(reach), PATIENCE_MS);
-    if (found.length > 0 || !this.#hasDefault) return found;
-    return isAbsent(await createClient({}, { timeoutMs: PROBE_MS }).request('status')) ? [] : [atAddress];
   }
 
   /**

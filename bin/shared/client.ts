@@ -21,12 +21,14 @@ export const NO_ANSWER = 'no answer';
 /** The error of a server that has only the endpoints of the specification, like PAMIQ's. */
 export const STATUS_ONLY = 'the server reports its status only';
 
-
-/** Errors of connect() although the system may listen. */
-const HINTS: ReadonlyMap<string | undefined, string> = new Map([
+/** Errors of connect() in words. */
+const WORDS: ReadonlyMap<string | undefined, string> = new Map([
   ['EAGAIN', 'its queue of connections is full'], ['EMFILE', 'too many open files'], ['ENFILE', 'too many open files'],
-  ['EACCES', 'nothing was sent'],
+  ['ENOTFOUND', 'there is no such host'], ['EAI_AGAIN', 'no name server responds'], ['ENOTDIR', 'it is in no folder'],
+  ['EHOSTUNREACH', 'there is no route to it'], ['ENETUNREACH', 'there is no route to it'],
 ]);
+
+const NOTHING = 'nothing listens';
 
 /** The code of the error when the machine of a system cannot be reached. */
 export const LINK_ENDED = 'ENOLINK';
@@ -65,10 +67,14 @@ export class PrintableClient extends WebApiClient {
   readonly socketPath: string | undefined;
   /** The error if it has no token, but the server requires one; empty for what the server says. */
   tokenHint: string = '';
-  readonly #title: string | undefined;
+  /** What messages call it, instead of the address. */
+  title: string | undefined;
+  /** Whether it still is the system that was found: otherwise, it is absent, and nothing is sent. */
+  isStillMeant: () => boolean = () => true;
+  /** If it may go to another system: the key of the only one that commands are for. */
+  meant: string | undefined;
   readonly #moved: WebApiClient | undefined; // where control.ts makes the socket again after a logout
 
-  /** @param title What messages call it, instead of the address. */
   constructor(
     host?: string,
     port?: number,
@@ -79,7 +85,7 @@ export class PrintableClient extends WebApiClient {
     super(host, port, options);
     this.machine = machine;
     this.socketPath = options.socketPath === undefined ? undefined : resolve(options.socketPath);
-    this.#title = title;
+    this.title = title;
     const moved = this.socketPath?.replace(/^\/run\/user\/(\d+)\/control\/(?=[^/]+$)/, '/tmp/control-$1/');
     const mayMove = moved !== this.socketPath && machine.connect === undefined;
     this.#moved = mayMove ? new WebApiClient(host, port, { ...options, socketPath: moved }) : undefined;
@@ -94,14 +100,16 @@ export class PrintableClient extends WebApiClient {
 
   /** The address as a target: `localhost:8391`, `unix:/run/demo.sock`. */
   get target(): string {
-    return this.#title ?? printable(this.baseUrl.replace(/^http:\/\//, ''));
+    return this.title ?? printable(this.baseUrl.replace(/^http:\/\//, ''));
   }
 
   /** The error without the address at its beginning or after a colon. */
   shorten(error: string): string {
     const url = printable(this.baseUrl);
-    const starts = [`${url} does not respond: `, `${url} `, `${this.target} `];
-    const found = starts.find((start) => error.startsWith(start) || error.includes(`: ${start}`)) ?? '';
+    const starts = [`${url} does not respond: `, ` at ${url.replace('http://', '')}`, `${url} `, `${this.target} `];
+    const found = starts.find((start) => {
+      return error.startsWith(start) || error.includes(`: ${start}`) || error === NOTHING + start;
+    }) ?? '';
     return error.replace(found, '');
   }
 
@@ -111,8 +119,14 @@ export class PrintableClient extends WebApiClient {
     return lacksInfo(reply) ? this.request('status', options) : reply;
   }
 
+  /** The reply to a request that was not sent. */
+  protected failure(error: string, code: string): PrintableReply {
+    return { ok: false, phase: 'connect', statusCode: undefined, code, body: {}, error, original: error };
+  }
+
   override async request(...args: Parameters<WebApiClient['request']>): Promise<PrintableReply> {
     const start = performance.now();
+    if (!this.isStillMeant()) return this.failure(`${NOTHING} at ${this.target}`, 'ECONNREFUSED');
     const first = await super.request(...args);
     const second = isAbsent(first) ? await this.#moved?.request(...args) : undefined;
     const received = second === undefined || connectErrorOf(second) !== undefined ? first : second;
@@ -144,9 +158,10 @@ export class PrintableClient extends WebApiClient {
       return { ...reply, error, original: error };
     }
     const before = isCommand && isUnanswered(reply) ? `${endpoint} not sent: ` : '';
-    const why = reply.code === 'ABORT_ERR' ? `${silence}no connection within ${seconds} s` : reply.error;
-    const hint = HINTS.get(reply.code);
-    const original = `${before}${why}${hint === undefined ? '' : `; ${hint}`}`;
+    const words = reply.code === 'ABORT_ERR' ? `no connection within ${seconds} s` : WORDS.get(reply.code);
+    const why = isAbsent(reply) ? `${NOTHING} at ${this.baseUrl.replace('http://', '')}`
+      : words === undefined ? reply.error : `${silence}${words}`;
+    const original = `${before}${why}${reply.code === 'EACCES' ? '; nothing was sent' : ''}`;
     return { ...reply, error: printable(original), original };
   }
 }
@@ -224,10 +239,10 @@ export function describeUnknown(status: string): string {
 /** Options of the clients. */
 export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption; socket: TextOption } = {
   host: {
-    type: 'string', value: 'HOST', help: `host name or IP address of the system (default ${DEFAULT_HOST})`,
+    type: 'string', value: 'HOST', help: `host name or IP address of the system (default with --port: ${DEFAULT_HOST})`,
     completion: 'hosts',
   },
-  port: { type: 'string', value: 'PORT', help: `port of its web API (default ${DEFAULT_PORT})` },
+  port: { type: 'string', value: 'PORT', help: `port of its web API (default with --host: ${DEFAULT_PORT})` },
   socket: {
     type: 'string', value: 'PATH', help: 'Unix socket of its web API; replaces --host and --port', completion: 'files',
   },
@@ -244,7 +259,8 @@ export const SERVER_OPTIONS: Record<'host' | 'port' | 'socket' | 'name', TextOpt
   socket: {
     type: 'string', value: 'PATH',
     help: 'Unix socket of the web API; replaces --host and --port. A PATH that ends in / is a folder: the socket is ' +
-      'NAME-PID.sock in it (default: beside the port, in $XDG_RUNTIME_DIR/control/, or else /tmp/control-UID/)',
+      'NAME-PID.sock in it (default: beside the port, in CONTROL_DIR, or else $XDG_RUNTIME_DIR/control/, ' +
+      '/run/user/UID/control/ or /tmp/control-UID/)',
   },
   'allow-host': {
     type: 'string', multiple: true, value: 'NAME',
@@ -261,6 +277,7 @@ export const SERVER_OPTIONS: Record<'host' | 'port' | 'socket' | 'name', TextOpt
 export const SERVER_ENVIRONMENT_HELP: string = `
 Environment variables (options take precedence):
   CONTROL_NAME                                 the name of the system
+  CONTROL_DIR                                  the only folder for its socket
   CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token that clients must send, or the path of a file with it
 `.trim();
 
@@ -268,6 +285,7 @@ Environment variables (options take precedence):
 export const ENVIRONMENT_HELP: string = `
 Environment variables (options and targets take precedence):
   CONTROL_HOST, CONTROL_PORT, CONTROL_SOCKET   the address of the system
+  CONTROL_DIR                                  the only folder of systems
   CONTROL_VIA                                  other machines, separated by commas
   CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token, or the path of a file with it, if the system requires one
   CONTROL_BY                                   the sender of commands, which the system shows (default: user@machine)
@@ -280,8 +298,6 @@ export const ADDRESS_PARTS = ['host', 'port', 'socket'] as const;
 export type Address = Partial<Record<typeof ADDRESS_PARTS[number], string | undefined>>;
 /** What messages call the parts of an address, and the token. */
 type Names = Record<keyof Address | 'token', string>;
-
-const PORT_USER_MS = 3000; // in which the system that uses a port must respond with its name
 
 const OPTIONS: Names = { host: '--host', port: '--port', socket: '--socket', token: 'CONTROL_TOKEN' };
 export const VARIABLES: Names = { ...OPTIONS, host: 'CONTROL_HOST', port: 'CONTROL_PORT', socket: 'CONTROL_SOCKET' };
@@ -414,17 +430,15 @@ export function parseServerOptions(
   return { ...access, allowedHosts, name };
 }
 
-/** Explains the error of a server whose port is in use: says by which system, if it is one, and what to do. */
-export async function explainPort(error: unknown, host: string = '', port: number = 0): Promise<Error> {
+/** What a tool serves at: the socket, or else host and port. */
+export function placeOf({ host, port, ...others }: ServerAccess): Partial<Access> & Omit<ServerAccess, keyof Access> {
+  return others.socketPath === undefined ? { ...others, host, port } : others;
+}
+
+/** Says what to do about the error of a server whose port is in use. */
+export function explainPort(error: unknown, port: number = 0): Error {
   const { message, code } = error as NodeJS.ErrnoException;
-  if (code !== 'EADDRINUSE' || port === 0) return error as Error;
-  const isAny = host === '0.0.0.0' || host === '::'; // no name for a client
-  const client = new WebApiClient(isAny ? undefined : host, port, { timeout: PORT_USER_MS });
-  const { name, pid } = await client.getInfo() ?? {}; // asks without the token: it may be anyone
-  const isKnown = typeof name === 'string' && typeof pid === 'number';
-  const place = `${isIPv6(host) ? `[${host}]` : host}:${port}`;
-  const reason = isKnown ? `Cannot serve at ${place}: it is in use by ${excerpt(name)} (process ${pid})` : message;
-  return new Error(`${reason}; --port 0 picks a free one`);
+  return code === 'EADDRINUSE' && port > 0 ? new Error(`${message}; --port 0 picks a free one`) : error as Error;
 }
 
 /** The URL of a server, for people. */

@@ -25,7 +25,7 @@ export function stateFolder(): string {
 }
 
 /** Creates a folder, unless another process is faster. */
-export function createFolder(path: string, mode?: number): void {
+function createFolder(path: string, mode?: number): void {
   try {
     mkdirSync(path, { mode });
   } catch (error) {

@@ -1,18 +1,15 @@
 // Which systems there are: the Unix sockets in a folder; dead ones are removed. Labels; several systems at once.
 
 import { once } from 'node:events';
-import {
-  existsSync, linkSync, lstatSync, mkdtempSync, readdirSync, rmSync, type Stats, statSync, unlinkSync,
-} from 'node:fs';
-import { connect, createServer } from 'node:net';
+import { existsSync, lstatSync, readdirSync, type Stats, statSync, unlinkSync } from 'node:fs';
+import { connect } from 'node:net';
 import { basename, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { checkTrusted } from '../../control.ts';
+import { checkTrusted, DEFAULT_HOST, DEFAULT_PORT, socketFolders } from '../../control.ts';
 import { parseText, type TextOption, UsageError } from './cli.ts';
 import {
-  createTargetClient, type Machine, type PrintableClient, type Reach, type ServerAccess, THIS_MACHINE,
+  createTargetClient, isAbsent, isDenied, type Machine, type PrintableClient, type Reach, THIS_MACHINE,
 } from './client.ts';
-import { createFolder } from './files.ts';
 import { printable } from './text.ts';
 
 /** The option for a file with targets. */
@@ -26,11 +23,14 @@ export const TARGETS_OPTION: TextOption = { ...TARGETS_FILE_OPTION, help: `${TAR
 
 /** For the help of each tool that takes targets. */
 export const TARGET_HELP: string = `
-TARGET is the NAME, NAME-PID or PID of a system in the folder --dir (default: that of this user's session), a pattern
-of names ('train-*', 'job-?'), or an address: HOST:PORT, :PORT, http://HOST, an IP address, localhost, unix:PATH or a
-path with a slash. With --via, it is on the machine whose LABEL (default: the host) precedes it: gpu1/train, gpu1/:8391,
-or gpu1/ for all its systems; a name without LABEL means all machines.
+TARGET is the NAME, NAME-PID or PID of a system that runs here, a pattern of names ('train-*', 'job-?'), or an address:
+HOST:PORT, :PORT, http://HOST, an IP address, localhost, unix:PATH, or a PATH that begins with / or ./. With --via, it
+is on the machine whose LABEL (default: the host) precedes it: gpu1/train, gpu1/:8391, or gpu1/ for all its systems; a
+name without LABEL means all machines. Here are the systems of this user in the folders --dir, and at localhost:8391.
 `.trim();
+
+/** For tools that take several. */
+export const ALL_OPTION = { type: 'boolean', help: 'everything that runs here, instead of targets' } as const;
 
 const AT_ONCE = 32;
 const SLOW_MS = 100; // a target that takes longer makes room for the next one
@@ -38,7 +38,9 @@ const SLOW_MS = 100; // a target that takes longer makes room for the next one
 export interface Target {
   /** As given, or `unix:PATH` for a system of a folder; undefined for a system at the address in the options. */
   name: string | undefined;
-  /** For people: as given, or `NAME-PID` for a system of a folder. */
+  /** For people: as given, or for a system of a folder `NAME-PID`, which never means another one. */
+  id: string;
+  /** For a line: the same, or `NAME` if no other system that is meant has it. */
   title: string;
   /** The title, padded, which begins each line about it. */
   label: string;
@@ -52,14 +54,23 @@ export type Found = Omit<Target, 'label'>;
 /** The target at the address in the options or the environment: lines about it have no label, unless with `--via`. */
 export function onlyTarget(client: PrintableClient): Target {
   const { target, machine } = client;
-  if (machine.label === '') return { name: undefined, title: target, label: '', client };
-  return { name: target, title: target, label: `${target}  `, client };
+  if (machine.label === '') return { name: undefined, id: target, title: target, label: '', client };
+  return { name: target, id: target, title: target, label: `${target}  `, client };
 }
 
-/** Labels are equally wide. */
-export function labelled(targets: Found[]): Target[] {
-  const width = Math.max(...targets.map(({ title }) => title.length));
-  return targets.map((target) => ({ ...target, label: `${printable(target.title).padEnd(width)}  ` }));
+/** Also sets what messages call the systems. Labels are equally wide. */
+export function labelled(found: readonly Found[]): Target[] {
+  const names = found.map(({ id, socket }) => socket === undefined ? id : id.replace(/-\d+$/, ''));
+  const titles = found.map(({ id }, index) => {
+    const name = names[index] as string;
+    return names.indexOf(name) === names.lastIndexOf(name) ? name : id;
+  });
+  const width = Math.max(...titles.map(({ length }) => length));
+  return found.map((one, index) => {
+    const title = titles[index] as string;
+    if (one.socket !== undefined) one.client.title = title;
+    return { ...one, title, label: `${printable(title).padEnd(width)}  ` };
+  });
 }
 
 /** Runs `work` for all items: at most 32 at once, not counting those that take longer than 100 ms. */
@@ -82,15 +93,19 @@ export async function inParallel<T>(items: readonly T[], work: (item: T) => Prom
 /** The option that names the folder. */
 export const DIR_OPTION: TextOption = {
   type: 'string', value: 'DIR', completion: 'files',
-  help: 'folder of the Unix sockets of systems (default: /run/user/UID/control/ and /tmp/control-UID/, or ' +
-    '$XDG_RUNTIME_DIR/control/ if that is elsewhere)',
+  help: 'the only folder of the Unix sockets of systems (default: CONTROL_DIR, or else $XDG_RUNTIME_DIR/control/, ' +
+    '/run/user/UID/control/ and /tmp/control-UID/)',
 };
 
 const IS_WINDOWS = process.platform === 'win32';
+const NO_SOCKETS = 'on Windows, systems have neither sockets nor names: use HOST:PORT';
+/** For messages: the address without any option. */
+export const DEFAULT_TARGET: string = `${DEFAULT_HOST}:${DEFAULT_PORT}`;
 
 /** Of a name in the path of a socket: see `socketName` in control.ts. */
 const MAX_NAME_LENGTH = 32;
 export const MAX_PATH_LENGTH = 94; // bytes; no server has a longer one
+const PROBE_MS = 1000; // for what listens at the default port
 const YOUNG_MS = 60_000; // a server other than control.ts may not listen yet on a new socket
 
 /** What a link knows of the other machine: the paths of its live sockets. */
@@ -126,10 +141,14 @@ export class Socket {
 /** Where the systems of a machine have their sockets. */
 export abstract class Folder {
   readonly machine: Machine;
-  /** For messages: `in '/run/user/1000/control'`, or `on gpu1`. */
+  /** For messages: `here`, `in 'DIR'`, or `on gpu1`. */
   abstract readonly place: string;
-  /** Why it cannot be used; otherwise empty. */
-  abstract readonly fault: string;
+  /** What is not meant although one might think so, as of the latest search. */
+  hints: readonly string[] = [];
+  /** The process id of the system with a socket that is at localhost:8391, as of the latest search. */
+  portPid: string | undefined;
+  /** Whether another user has that port. */
+  isForeign = false;
   /** The folder in the address of an absent system. */
   protected abstract readonly path: string;
 
@@ -140,7 +159,6 @@ export abstract class Folder {
   /**
    * The sockets of live systems. One that hangs, or cannot be reached now, counts as live: a request reports why.
    *
-   * @throws {UsageError} If the folder cannot be used.
    * @throws {LinkError} If the machine cannot be reached.
    */
   protected abstract live(mayBeMeant: (socket: Socket) => boolean): Promise<Socket[]>;
@@ -160,20 +178,35 @@ export abstract class Folder {
 
   #systemOf(socket: Socket, reach: Reach): Found {
     const title = printable(this.#nameOf(basename(socket.path, '.sock')));
-    return { ...this.at(`unix:${socket.path}`, { ...reach, title }), title, socket };
+    return { ...this.at(`unix:${socket.path}`, { ...reach, title }), id: title, title, socket };
+  }
+
+  /** Whether localhost:8391 may be of a system without a socket that may be meant. */
+  protected abstract get mayBeAtPort(): boolean;
+
+  /** Returns the system at localhost:8391, unless that is known, has one of these process ids, or is none. */
+  protected async atPort(pids: readonly string[], reach: Reach, known?: ReadonlySet<string>): Promise<Found[]> {
+    const found = this.at(DEFAULT_TARGET, reach);
+    if (known?.has(found.client.key) === true) return [];
+    found.client.isStillMeant = () => this.mayBeAtPort; // later, the port may be anybody's
+    const reply = await this.at(DEFAULT_TARGET, { ...reach, timeoutMs: PROBE_MS }).client.ask();
+    const isWeb = !reply.ok && reply.statusCode !== undefined && !isDenied(reply); // any other server
+    if (isWeb || isAbsent(reply)) return [];
+    this.portPid = pids.find((pid) => pid === String(reply.body['pid']));
+    return this.portPid === undefined ? [found] : [];
   }
 
   /** The system at an address of the machine. */
   at(address: string, reach: Reach): Found {
     const name = this.#nameOf(address);
-    return { name, title: name, client: createTargetClient(address, { ...reach, machine: this.machine }) };
+    const client = createTargetClient(address, { ...reach, machine: this.machine });
+    return { name, id: name, title: name, client };
   }
 
   /** An offline system, with a name that no live one has. */
   absent(text: string, reach: Reach): Found {
-    if (this.fault !== '') throw new UsageError(this.fault);
     const name = this.#nameOf(text);
-    return { ...this.at(`unix:${this.path}/${text}.sock`, reach), name, title: name };
+    return { ...this.at(`unix:${this.path}/${nameInPath(text)}.sock`, reach), name, id: name, title: name };
   }
 
   #nameOf(target: string): string {
@@ -181,39 +214,74 @@ export abstract class Folder {
   }
 }
 
-/** A folder of this machine, or those in which the systems of this user may be. */
+/** A folder of this machine; or those in which the systems of this user may be, and localhost:8391. */
 export class LocalFolder extends Folder {
-  readonly fault: string;
+  readonly place: string;
+  override hints: readonly string[];
   protected readonly path: string;
-  readonly #others: readonly string[];
+  readonly #faults: readonly string[];
+  readonly #usable: readonly string[];
+  readonly #isOnly: boolean;
 
   /**
-   * @param given Default: the folder of this user's session, which need not exist.
+   * @param given Default: the folders of this user, which need not exist.
    * @throws {UsageError} If the given one cannot be read, or other users could put sockets into it.
    */
   constructor(given?: string, machine: Machine = THIS_MACHINE) {
     super(machine);
-    this.path = given === undefined ? sessionFolder() : resolve(parseText('--dir', given));
-    this.fault = faultOf(this.path, given);
-    const others = given === undefined ? otherFolders(this.path) : [];
-    this.#others = others.filter((path) => existsSync(path) && faultOf(path, undefined) === '');
-    if (given !== undefined && this.fault !== '') throw new UsageError(this.fault);
+    const all = given === undefined ? socketFolders() : [resolve(parseText('--dir', given))];
+    const faults = all.map((path) => faultOf(path, given));
+    this.hints = this.#faults = IS_WINDOWS ? [NO_SOCKETS] : faults.filter((fault) => fault !== '');
+    if (given !== undefined && this.hints[0] !== undefined) throw new UsageError(this.hints[0]);
+    this.#usable = all.filter((_, index) => faults[index] === '');
+    this.#isOnly = all.length === 1; // the given one, or CONTROL_DIR
+    this.path = this.#usable[0] ?? '';
+    this.place = this.#isOnly ? `in '${all[0]}'` : 'here';
   }
 
-  get place(): string {
-    return `in '${[this.path, ...this.#others].join("' and '")}'`;
+  override async systems(reach: Reach, known?: ReadonlySet<string>): Promise<Found[]> {
+    // First: one that gets its socket now is found with that. After a logout, one that is known has none for a second.
+    const before = this.#isOnly ? [] : [...this.#pids(), ...pidsIn(known ?? [])];
+    const found = await super.systems(reach, known);
+    if (this.#isOnly) return found;
+    const { user, pid } = ownerOf(DEFAULT_PORT, before);
+    this.isForeign = isOther(user);
+    this.portPid = this.isForeign ? undefined : pid;
+    const owner = user === 0 ? 'root' : `user ${user}`;
+    const foreign = `${DEFAULT_TARGET} belongs to ${owner}: --port ${DEFAULT_PORT} means it`;
+    this.hints = this.isForeign ? [...this.#faults, foreign] : this.#faults;
+    if (this.isForeign || pid !== undefined || user === -1) return found;
+    const pids = [...before, ...pidsIn(found.map(({ client }) => client.key))];
+    return [...found, ...await this.atPort(pids, reach, known)];
+  }
+
+  protected get mayBeAtPort(): boolean {
+    const { user, pid } = ownerOf(DEFAULT_PORT, this.#pids());
+    return user !== -1 && pid === undefined && !isOther(user);
+  }
+
+  #pids(): string[] {
+    return pidsIn(this.#usable.flatMap(socketsIn).map(({ path }) => path));
   }
 
   /** Also removes the sockets of this user's dead systems. */
   protected async live(mayBeMeant: (socket: Socket) => boolean): Promise<Socket[]> {
-    if (this.fault !== '') throw new UsageError(this.fault);
-    return liveOf([this.path, ...this.#others].flatMap(socketsIn).filter(mayBeMeant));
+    return liveOf(this.#usable.flatMap(socketsIn).filter(mayBeMeant));
   }
+}
+
+/** Whether a server belongs to another user. */
+function isOther(user: number | null): boolean {
+  return user !== null && user !== -1 && user !== process.geteuid?.();
+}
+
+/** The process ids in the paths of sockets. */
+function pidsIn(paths: Iterable<string>): string[] {
+  return [...paths].flatMap((path) => new Socket(path).pid ?? []);
 }
 
 /** Why systems cannot have their sockets in a folder; otherwise empty. */
 function faultOf(path: string, given: string | undefined): string {
-  if (IS_WINDOWS) return 'on Windows, systems have neither sockets nor names: use HOST:PORT';
   try {
     checkTrusted(path);
     readdirSync(path);
@@ -238,67 +306,29 @@ export function patternOf(text: string): RegExp | null {
   return new RegExp(`^${source}$`, 's');
 }
 
-/** Prepares the folder of this user's session for a server. Throws an error if none can have a socket there. */
-async function prepare(folder: string): Promise<void> {
-  const longest = `${folder}/${'x'.repeat(MAX_NAME_LENGTH)}-${process.pid}.sock`;
-  if (Buffer.byteLength(longest) > MAX_PATH_LENGTH) throw new Error('its path is too long');
-  if (statSync(folder, { throwIfNoEntry: false }) === undefined) createFolder(folder, 0o700);
-  checkTrusted(folder);
-  const [taken] = await liveOf(socketsIn(folder).filter(({ pid }) => pid === String(process.pid)));
-  if (taken !== undefined) throw new Error(`'${basename(taken.path)}' has the same process id, in another container`);
-  await tryLink(folder);
-}
-
-/** Links a socket, as servers do: some file systems of containers and virtual machines refuse that. */
-async function tryLink(folder: string): Promise<void> {
-  const place = mkdtempSync(`${folder}/.`);
-  const server = createServer();
-  try {
-    await once(server.listen(`${place}/s`), 'listening');
-    linkSync(`${place}/s`, `${place}/t`);
-  } finally {
-    server.close();
-    rmSync(place, { recursive: true, force: true });
-  }
-}
-
-type Place = Partial<Pick<ServerAccess, 'host' | 'port'>> & Omit<ServerAccess, 'host' | 'port'>;
-
 /**
- * Returns where a tool serves: on the given Unix socket, or else on host and port and in the folder of the session,
- * where clients find it by name.
- *
- * @param say Prints why clients will not find it there.
+ * Returns the user whose server has a port of localhost, and which of these processes of this user it is. Of several
+ * servers, a foreign one counts; -1 if there is none, null if nobody can tell. Also runs as text elsewhere.
  */
-export async function choosePlace(
-  { host, port, ...others }: ServerAccess,
-  say: (message: string) => void,
-): Promise<Place> {
-  if (others.socketPath !== undefined) return others;
-  if (IS_WINDOWS) return { ...others, host, port };
-  const folder = sessionFolder();
-  try {
-    await prepare(folder);
-    return { ...others, host, port, socketPath: `${folder}/` };
-  } catch (error) {
-    say(`clients find this program by its port only: cannot use the folder '${folder}': ${(error as Error).message}`);
-    return { ...others, host, port };
-  }
-}
-
-function sessionFolder(): string {
-  const session = process.env['XDG_RUNTIME_DIR'] || undefined;
-  return session === undefined ? `/tmp/control-${process.geteuid?.()}` : resolve(session, 'control');
-}
-
-/**
- * Returns where else systems of this user may be: those of a session move to /tmp at its logout (see `otherPath` in
- * control.ts), and those of cron and services have none. An unusual folder of a session is for what runs in that.
- */
-function otherFolders(session: string): string[] {
-  const uid = process.geteuid?.();
-  const usual = [`/run/user/${uid}/control`, `/tmp/control-${uid}`];
-  return usual.includes(session) ? usual.filter((folder) => folder !== session) : [];
+export function ownerOf(port: number, pids: readonly string[]): { user: number | null; pid?: string | undefined } {
+  const { readdirSync, readFileSync, readlinkSync } = process.getBuiltinModule('node:fs');
+  const attempt = <T>(act: () => T, otherwise: T): T => {
+    try { return act(); } catch { return otherwise; }
+  };
+  const files = ['tcp', 'tcp6'].map((name) => attempt(() => readFileSync(`/proc/self/net/${name}`, 'latin1'), ''));
+  if (files.join('') === '') return { user: null };
+  const local = '0100007F|0{8}|0{32}|0{24}01000000|0{16}FFFF0000(?:0100007F|0{8})'; // what localhost may reach
+  const end = port.toString(16).toUpperCase().padStart(4, '0');
+  const listening = new RegExp(`: (?:${local}):${end} \\S+ 0A \\S+ \\S+ \\S+ +(\\d+) +\\d+ (\\d+)`, 'g');
+  const all = [...files.join('').matchAll(listening)];
+  const users = all.map(([, user]) => Number(user));
+  const links = all.map(([, , inode]) => `socket:[${inode}]`);
+  const isOneOf = (pid: string): boolean => {
+    const names = attempt(() => readdirSync(`/proc/${pid}/fd`), []);
+    return names.some((name) => links.includes(attempt(() => readlinkSync(`/proc/${pid}/fd/${name}`), '')));
+  };
+  const user = users.find((one) => one !== process.geteuid?.()) ?? users[0] ?? -1;
+  return { user, pid: links.length > 0 ? pids.find(isOneOf) : undefined };
 }
 
 /** Returns the sockets in a folder, live or dead; none if there is no folder. */

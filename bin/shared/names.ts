@@ -1,13 +1,20 @@
-// The targets of a command line or a file: addresses, or names of systems in a folder.
+// Which systems a command line means: names, addresses and a file with these, or else what runs here.
 
+import { existsSync, statSync } from 'node:fs';
 import { isIP } from 'node:net';
 import { dirname, resolve } from 'node:path';
 import { text as readAll } from 'node:stream/consumers';
-import { DEFAULT_HOST, DEFAULT_PORT } from '../../control.ts';
-import { listOf, suggest, UsageError } from './cli.ts';
-import { type Address, ADDRESS_PARTS, createClient, type PrintableClient, type Reach, readTrusted } from './client.ts';
+import { DEFAULT_HOST } from '../../control.ts';
+import { listOf, suggest, UsageError, warn } from './cli.ts';
+import {
+  type Address, ADDRESS_PARTS, createClient, isAbsent, LINK_ENDED, type Machine, PrintableClient, type PrintableReply,
+  type Reach, readTrusted, VARIABLES,
+} from './client.ts';
 import { splitDetail } from './describe.ts';
-import { type Folder, type Found, inParallel, labelled, nameInPath, patternOf, type Target } from './folder.ts';
+import {
+  DEFAULT_TARGET, type Folder, type Found, inParallel, labelled, nameInPath, onlyTarget, patternOf, type Target,
+} from './folder.ts';
+import { type Body, tidy } from './text.ts';
 import { findIn, folderOf, foldersFor, foldersOf, unreachable, type Where } from './via.ts';
 
 /** A target as written. */
@@ -18,9 +25,11 @@ interface Word {
   where?: string;
 }
 
-export interface Sources extends Where {
+export interface Sources extends Where, Address {
   /** The file of `--targets`. Its lines are `TARGET` or `TARGET token-file=PATH`, the path relative to the file. */
   targets?: string | undefined;
+  /** Everything here, whatever the variables say. */
+  all?: boolean | undefined;
   timeoutMs?: number;
   /** What a name without a live system means; by default, an error. */
   absence?: 'none' | 'offline';
@@ -28,20 +37,157 @@ export interface Sources extends Where {
   hint?: string;
   /** How long a machine may take; by default, as long as its link needs. */
   patienceMs?: number;
-  /** Ends the error about an address without a label. */
+  /** Ends errors about what must be one system. */
   allHint?: string;
 }
 
+export interface Selection {
+  targets: Target[];
+  /** Everything in them is meant, also what starts later; empty if words, `--targets` or an address say what. */
+  folders: Folder[];
+  /** Why there are no targets. */
+  none: string;
+}
+
+/** No live system has the name: it may still start. */
+export class NoSystem extends UsageError {}
+
 const MAX_SHOWN = 5; // names in an error
-/** For messages: the address without any option. */
-export const DEFAULT_TARGET: string = `${DEFAULT_HOST}:${DEFAULT_PORT}`;
+
+/**
+ * Returns the systems that words, `--targets` or an address say or, without any, what runs here: in the folders of this
+ * user and at localhost:8391, or the same on the machines of `--via`. Options take precedence over variables.
+ *
+ * @param several What several systems here mean without words: all of them, or a mistake; `later` searches for none.
+ * @throws {UsageError} If a word or an option is invalid, or several systems run here and one is required.
+ */
+export async function select(
+  words: readonly string[],
+  sources: Sources,
+  several: 'all' | 'mistake' | 'later',
+): Promise<Selection> {
+  const { all = false, dir, via, targets: file, timeoutMs, patienceMs, allHint } = sources;
+  const part = ADDRESS_PARTS.find((name) => sources[name] !== undefined);
+  const isNamed = words.length > 0 || file !== undefined;
+  if (all && words[0] !== undefined) throw new UsageError(`unexpected argument '${words[0]}': --all takes no targets`);
+  const given = part ?? (file === undefined ? undefined : 'targets');
+  if (all && given !== undefined) exclude(`--${given} and --all`, '--all means everything here');
+  if (part !== undefined && isNamed) exclude(`--${part} and targets`, 'a target is a complete address');
+  if (part !== undefined && dir !== undefined) exclude(`--${part} and --dir`, 'an address needs no folder');
+  if (isNamed) {
+    const none = `nothing runs in ${listOf(file === undefined ? words : [...words, file])}`;
+    return { targets: await parseTargets(words, sources), folders: [], none };
+  }
+  const folders = foldersOf(sources);
+  const hasVariable = ADDRESS_PARTS.some((name) => Boolean(process.env[VARIABLES[name]]));
+  if (part !== undefined || (hasVariable && !all && dir === undefined && via === undefined)) {
+    const { machine } = folderOf(DEFAULT_TARGET, folders, allHint);
+    return { targets: [onlyTarget(createClient(sources, { timeoutMs, machine }))], folders: [], none: '' };
+  }
+  if (several === 'later') return { targets: [], folders, none: '' };
+  const targets = labelled(await findIn(folders, (folder) => folder.systems({ timeoutMs }), patienceMs));
+  const isUnsure = several === 'mistake' && !all && unreachable.size > 0; // that machine may have others
+  if (isUnsure) return { targets: [], folders, none: '' };
+  if (targets.length > 1 && several === 'mistake' && !all) throw tooMany(targets, folders, allHint);
+  const none = [`nothing runs ${placesOf(folders)}`, ...folders.flatMap(({ hints }) => hints)].join('; ');
+  const isBare = targets.length === 1 && !all && folders[0]?.machine.label === '';
+  return { targets: isBare ? targets.map((one) => ({ ...one, label: '' })) : targets, folders, none };
+}
+
+function exclude(options: string, why: string): never {
+  throw new UsageError(`${options} are mutually exclusive: ${why}`);
+}
+
+function placesOf(folders: readonly Folder[]): string {
+  return listOf(folders.map(({ place }) => place));
+}
+
+function tooMany(targets: readonly Target[], folders: readonly Folder[], hint: string = ''): UsageError {
+  const titles = targets.map(({ title }) => title).sort();
+  const more = titles.length > MAX_SHOWN ? ` and ${titles.length - MAX_SHOWN} more` : '';
+  const shown = titles.slice(0, MAX_SHOWN).join(', ') + more;
+  const places = folders.map(({ place }) => place).join(' and ');
+  return new UsageError(`${titles.length} systems run ${places}: ${shown}: name one${hint}`);
+}
+
+/**
+ * Returns the client of a tool that controls one system: what the target or the address says, or else what runs here.
+ *
+ * @throws {UsageError} If one of them is invalid, or may mean several systems.
+ */
+export async function selectClient(word: string | undefined, sources: Sources): Promise<PrintableClient> {
+  const { targets, folders, none } = await select(word === undefined ? [] : [word], sources, 'all');
+  const [reason] = unreachable.values();
+  if (reason !== undefined) throw new Error(reason);
+  const [one, ...others] = targets;
+  const isOnly = one !== undefined && others.length === 0;
+  if (word !== undefined && !isOnly) {
+    const titles = targets.map(({ title }) => title).join(' and ');
+    const several = `TARGET must be one system, got '${word}', which matches ${titles}`;
+    throw new UsageError(one === undefined ? none : several);
+  }
+  await one?.client.machine.open?.();
+  if (isOnly && folders.length === 0) return one.client;
+  if (one === undefined && folders.some(({ isForeign }) => isForeign)) throw new UsageError(none);
+  const present = one === undefined ? null : clientIn(targets, folders);
+  return new ClientOfHere(present, folders[0]?.machine, async () => {
+    const found = await select([], sources, 'all');
+    if (found.targets.length === 0) throw new NoSystem(found.none);
+    return clientIn(found.targets, found.folders);
+  });
+}
+
+/** Of several systems, returns the one at localhost:8391. */
+function clientIn(targets: readonly Target[], folders: readonly Folder[]): PrintableClient {
+  const [one, ...others] = targets;
+  const isAtPort = ({ socket }: Target): boolean => socket === undefined || socket.pid === folders[0]?.portPid;
+  const found = others.length === 0 ? one : folders.length === 1 ? targets.find(isAtPort) : undefined;
+  if (found === undefined) throw tooMany(targets, folders);
+  return found.client;
+}
+
+/** The client of what runs here and, when that has ended, of what runs here then. */
+class ClientOfHere extends PrintableClient {
+  readonly #find: () => Promise<PrintableClient>;
+  #present: PrintableClient | null;
+
+  /** @param find Throws an error while nothing runs, or too much. */
+  constructor(present: PrintableClient | null, machine: Machine | undefined, find: () => Promise<PrintableClient>) {
+    super(undefined, undefined, {}, machine);
+    this.#find = find;
+    this.#present = present;
+    this.#note();
+  }
+
+  #note(): void {
+    const { baseUrl, socketPath, title } = this.#present ?? this;
+    Object.assign(this, { baseUrl, socketPath, title });
+  }
+
+  override async request(...args: Parameters<PrintableClient['request']>): Promise<PrintableReply> {
+    try {
+      this.#present ??= await this.#find();
+    } catch (error) {
+      const code = error instanceof NoSystem ? 'ENOENT' : error instanceof UsageError ? 'EACCES' : LINK_ENDED;
+      return this.failure((error as Error).message, code); // several are not offline
+    }
+    this.#note();
+    const isCommand = args[0] !== 'status' && args[0] !== 'info';
+    if (isCommand && this.meant !== undefined && this.meant !== this.key) {
+      return this.failure(`${args[0]} not sent: ${this.target} runs here now`, 'EACCES');
+    }
+    const reply = await this.#present.request(...args);
+    if (isAbsent(reply)) this.#present = null;
+    return reply;
+  }
+}
 
 /**
  * Returns the targets of the command line and of the file, each once.
  *
  * @throws {UsageError} If a target or the file is invalid, or the file names none.
  */
-export async function parseTargets(texts: readonly string[], sources: Sources): Promise<Target[]> {
+async function parseTargets(texts: readonly string[], sources: Sources): Promise<Target[]> {
   const folders = foldersOf(sources);
   const lines = sources.targets === undefined ? [] : await readLines(sources.targets);
   const words: Word[] = [...texts.map((text) => ({ text })), ...lines];
@@ -55,40 +201,6 @@ export async function parseTargets(texts: readonly string[], sources: Sources): 
     }
   }
   return labelled([...targets.values()]);
-}
-
-/**
- * Returns the client of a tool that controls one system: the target, or else the address in the options or the
- * environment.
- *
- * @throws {UsageError} If the target or the address is invalid, or several systems have that name.
- */
-export async function selectClient(
-  word: string | undefined,
-  values: Address & Where,
-): Promise<PrintableClient> {
-  if (word === undefined) {
-    if (values.dir !== undefined) throw new UsageError('--dir requires a TARGET');
-    const { machine } = folderOf(DEFAULT_TARGET, foldersOf(values));
-    await machine.open?.();
-    return createClient(values, { machine });
-  }
-  refuseAddress(values);
-  const [target, ...others] = await parseTargets([word], values);
-  const [reason] = unreachable.values();
-  if (reason !== undefined) throw new Error(reason);
-  await target?.client.machine.open?.();
-  if (target !== undefined && others.length === 0) return target.client;
-  const titles = [target, ...others].map((one) => one?.title);
-  throw new UsageError(`TARGET must be one system, got '${word}', which matches ${titles.join(' and ')}`);
-}
-
-/** @throws {UsageError} If the options beside a target hold an address. */
-export function refuseAddress(values: Address): void {
-  for (const option of ADDRESS_PARTS) {
-    if (values[option] === undefined) continue;
-    throw new UsageError(`--${option} and targets are mutually exclusive: a target is a complete address`);
-  }
 }
 
 /** `-` is standard input. */
@@ -123,61 +235,88 @@ async function find(word: Word, all: readonly Folder[], sources: Sources): Promi
     const isAnywhere = folders.length > 1; // there, a machine could get the token of another one
     const reach = { timeoutMs, tokenFile: tokenFile ?? (isAnywhere ? null : undefined) };
     if (text === '' && word.text !== '') return await findIn(folders, (folder) => folder.systems(reach), patienceMs);
-    const isName = !/[:/]/.test(text) && isIP(text) === 0;
-    const usable = isName ? folders.filter(({ fault }) => fault === '') : [];
-    const named = (folder: Folder): Promise<Found[]> => findNamed(text, folder, reach);
-    const found = usable.length > 0 ? await findIn(usable, named, patienceMs) : [];
-    if (found.length > 0 || usable.some(({ machine }) => unreachable.has(machine.label))) return found;
+    const isPath = text.includes('/') && !text.includes('://');
+    const isStray = isPath && !/^(\.{0,2}\/|unix:)/.test(text) && (folders[0]?.machine.label !== '' || !isSocket(text));
+    const isName = isStray || (!/[:/]/.test(text) && isIP(text) === 0);
+    const search = async (folder: Folder): Promise<Found[]> => {
+      const named = await findNamed(text, folder, reach);
+      return named.length > 0 ? named : findAtPort(text, folder, reach);
+    };
+    const found = isName ? await findIn(folders, search, patienceMs) : [];
+    const isUnsure = (): boolean => isName && folders.some(({ machine }) => unreachable.has(machine.label));
+    if (found.length > 0 || isUnsure()) return found;
     if (!isName || text.toLowerCase() === DEFAULT_HOST) return [folderOf(text, folders, allHint).at(text, reach)];
-    if (absence === 'none') return [];
-    if (absence === 'offline' && text === nameInPath(text)) return folders.map((folder) => folder.absent(text, reach));
+    if (absence === 'none' && !isStray) return [];
+    const names = await describeNames(text, folders);
+    if (isUnsure()) return []; // by now, it may have been lost
+    if (absence === 'offline' && !isStray && patternOf(text) === null) {
+      warn(`there is no system '${text}' ${names}`);
+      return folders.map((folder) => folder.absent(text, reach));
+    }
     const example = folders[0]?.machine.label ? `${folders[0].machine.label}/:9000` : 'gpu1:8391 or :9000';
-    const rule = `an address has a port, such as ${example}`;
-    throw new UsageError(`there is no system '${text}'${await describeNames(text, folders)}; ${rule}${hint}`);
+    const [, machine] = /^(\w[\w.-]*)\//.exec(word.text) ?? [];
+    const isHere = folders[0]?.machine.label === '';
+    const via = machine !== undefined && isHere ? `; for a system on ${machine}: --via ${machine}` : '';
+    if (isStray) throw new NoSystem(`'${text}' is no socket and no system ${names}${via}`);
+    throw new NoSystem(`there is no system '${text}' ${names}; an address has a port, such as ${example}${hint}`);
   } catch (error) {
     if (error instanceof UsageError) error.message = where + error.message;
     throw error;
   }
 }
 
-/** Returns the live systems with a name as in paths, a process id or both: `train`, `2551`, `train-2551`, `train-*`. */
+/** Returns the live systems with a name, a process id or both: `train`, `2551`, `train-2551`, `train-*`. */
 async function findNamed(text: string, folder: Folder, reach: Reach): Promise<Found[]> {
   const live = (mayBeMeant: Parameters<Folder['find']>[0]): Promise<Found[]> => folder.find(mayBeMeant, reach);
   const pattern = patternOf(text);
   if (pattern !== null) return live(({ name }) => pattern.test(name)); // not NAME-PID: train-* is not train
-  const named = await live(({ name }) => name === text);
+  const named = await live(({ name }) => name === nameInPath(text));
+  if (text !== nameInPath(text)) return reporting(named, ({ name }) => name === tidy(text)); // others may be called so
   const [, ownName, pid] = /^(?:(.+)-)?(\d+)$/s.exec(text) ?? [];
   if (pid === undefined) return named;
   const hasOwnName = ({ name }: { name: string }): boolean => ownName === undefined || name === ownName;
   const processes = await live((socket) => hasOwnName(socket) && socket.pid === pid);
   const found = [...named, ...processes];
   if (found.length === 0) {
-    const candidates = await live(hasOwnName);
-    await inParallel(candidates, async (target) => void (await controls(target, Number(pid)) && found.push(target)));
-    return found;
+    const isProgram = ({ detail }: Body): boolean => splitDetail(detail).run['pid'] === Number(pid); // lists show it
+    return reporting(await live(hasOwnName), isProgram);
   }
   if (found.length === named.length || found.length === processes.length) return found;
   const all = found.map(({ name }) => name).join(' and ');
   throw new UsageError(`'${text}' is a name and a process id, of ${all}: write one of these`);
 }
 
-/** Whether the system is control-run and the process is its program: lists show that process. */
-async function controls({ client }: Found, pid: number): Promise<boolean> {
-  const reply = await client.request('info');
-  return reply.ok && splitDetail(reply.body['detail']).run['pid'] === pid;
+/** Returns the system without a socket, if it reports that name or process id. */
+async function findAtPort(text: string, folder: Folder, reach: Reach): Promise<Found[]> {
+  const systems = (await folder.systems(reach)).filter(({ socket }) => socket === undefined);
+  return reporting(systems, ({ name, pid }) => [name, pid, `${name}-${pid}`].map(String).includes(tidy(text)));
 }
 
-/** Which names there are instead. */
+/** Returns the systems whose reports match. */
+async function reporting(systems: readonly Found[], matches: (info: Body) => boolean): Promise<Found[]> {
+  const found = new Set<Found>();
+  await inParallel(systems, async (target) => {
+    const reply = await target.client.request('info');
+    if (reply.ok && matches(reply.body)) found.add(target);
+  });
+  return systems.filter((target) => found.has(target));
+}
+
+/** Whether a path that does not begin like one is that of a socket. */
+function isSocket(path: string): boolean {
+  return existsSync(path) && statSync(path).isSocket();
+}
+
+/** Where there is no such name, and which names there are instead. */
 async function describeNames(text: string, folders: readonly Folder[]): Promise<string> {
-  const [folder] = folders;
-  if (folder !== undefined && folder.fault !== '') return `: ${folder.fault}`;
   const names = namesOf(await findIn(folders, (one) => one.systems({})));
   const all = names.length === 0 || names.length > MAX_SHOWN ? '' : `, only ${names.join(', ')}`;
-  return ` ${listOf(folders.map(({ place }) => place))}${suggest(nameInPath(text), names) || all}`;
+  const hints = folders.flatMap((folder) => folder.hints).map((hint) => `; ${hint}`).join('');
+  return `${placesOf(folders)}${suggest(nameInPath(text), names) || all}${hints}`;
 }
 
 function namesOf(targets: readonly Found[]): string[] {
-  return [...new Set(targets.map(({ socket }) => socket?.name ?? ''))];
+  return [...new Set(targets.flatMap(({ socket }) => socket?.name ?? []))];
 }
 
 /**

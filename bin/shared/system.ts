@@ -432,10 +432,14 @@ export async function follow(client: PrintableClient, command: string, options: 
   const isLate = outcome === 'pending' || (outcome === 'offline' && (reply.ok || isUnanswered(reply)));
   const participle = PARTICIPLES.get(command);
   const verdict = participle ? `not ${participle}` : `${command} ${isLate ? 'not done' : 'failed'}`;
+  const isCancelled = isShutdown && report.state === 'failed' && status !== null;
+  const now = isCancelled ? `, now ${status}` : '';
+  const retry = /ENOSPC|EDQUOT/.test(error) ? 'free space and retry' : 'retry';
+  const advice = isCancelled ? `; ${retry}, or end it with SIGTERM (loses what is not saved)` : '';
   return {
     outcome, error, value, seconds, isInvalid: isInvalid(reply), received: report,
     status: isDone && sent.mine !== true ? goal ?? status : status,
-    summary: summary ?? (isDone ? '' : `${verdict}${isLate ? ` after ${duration}` : ''}: ${error}`),
+    summary: summary ?? (isDone ? '' : `${verdict}${isLate ? ` after ${duration}` : now}: ${error}${advice}`),
   };
 }
 

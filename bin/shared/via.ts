@@ -3,7 +3,8 @@
 //
 //   STREAM TYPE DATA     the data in base64
 //
-//   0 LIST FOLDER        asks for the live sockets; answered with all their paths, and again when these change
+//   0 LIST FOLDER        asks for the live sockets; answered with all their paths, and :8391 if this user's server may
+//                        listen there, and again when these change
 //   0 PING               is answered with the same
 //   7 OPEN ADDRESS       connects; answered with the same without the address or, if that fails, with CLOSE. At most
 //                        2,048 at a time: a board needs two for each of up to 1,000 systems
@@ -16,33 +17,40 @@ import { once } from 'node:events';
 import { basename, posix } from 'node:path';
 import { Duplex, type Readable, type Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { checkTrusted, DEFAULT_HOST } from '../../control.ts';
+import { deflateRawSync } from 'node:zlib';
+import { checkTrusted, DEFAULT_HOST, DEFAULT_PORT, socketFolders } from '../../control.ts';
 import { listOf, type ListOption, suggest, UsageError, warn } from './cli.ts';
 import { LINK_ENDED, type Machine, type Reach } from './client.ts';
-import { Folder, type Found, LocalFolder, MAX_PATH_LENGTH, patternOf, Socket } from './folder.ts';
+import { Folder, type Found, LocalFolder, MAX_PATH_LENGTH, ownerOf, patternOf, Socket } from './folder.ts';
 import { excerpt } from './text.ts';
 import type { Socket as Stream } from 'node:net';
 
 /** The line that precedes the frames of the far end. */
-export const HELLO = 'control-dial 1';
+const HELLO = 'control-dial 1';
 
 /** A frame as a line. */
-export const FRAME: RegExp = /^(\d{1,9}) ([A-Z]{3,5})(?: ([\w+/]*={0,2}))?$/;
-export const MAX_FRAME_LENGTH: number = 2 ** 20;
+const FRAME: RegExp = /^(\d{1,9}) ([A-Z]{3,5})(?: ([\w+/]*={0,2}))?$/;
+const MAX_FRAME_LENGTH: number = 2 ** 20;
 
 /**
  * Speaks frames over standard input and output until the input ends. Runs as text, so it refers to nothing outside
  * itself: another machine needs only Node.
  */
-export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegExp, maxLength: number): void {
+export function dial(
+  checkPath: typeof checkTrusted,
+  usualFolders: typeof socketFolders,
+  userAt: typeof ownerOf,
+  [hello, frame, maxLength, port]: readonly [string, RegExp, number, number],
+): void {
   const { lstatSync, readdirSync, realpathSync } = process.getBuiltinModule('node:fs');
   const { connect } = process.getBuiltinModule('node:net');
   const { resolve } = process.getBuiltinModule('node:path');
-  const { env, stdin, stdout } = process;
+  const { stdin, stdout } = process;
   const uid = process.geteuid?.();
   const streams = new Map<string, ReturnType<typeof connect>>();
   const known = new Map<string, string>(); // live sockets: what tells one from its successor at the same path
   let folders = new Set<string>();
+  let hasPort = false;
   let listed: string | undefined;
   let [rest, heardAt] = ['', performance.now()];
 
@@ -100,10 +108,8 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
     if (type === 'CLOSE' && streams.delete(stream)) socket?.destroy();
   }
 
-  /** Without a folder: those that a session may have, because commands from elsewhere lack its environment. */
+  /** Without a folder: the usual ones, and the port. */
   function list(folder: string): void {
-    const session = env['XDG_RUNTIME_DIR'];
-    const usual = [...session ? [`${session}/control`] : [], `/run/user/${uid}/control`, `/tmp/control-${uid}`];
     const isScanning = folders.size > 0;
     if (folder !== '') {
       try {
@@ -113,7 +119,8 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
         return void send('0', 'CLOSE', textOf(error as Error));
       }
     }
-    folders = new Set((folder === '' ? usual : [folder]).map((path) => resolve(path)));
+    hasPort = folder === '' && !process.env['CONTROL_DIR'];
+    folders = new Set(folder === '' ? usualFolders() : [resolve(folder)]);
     if (!isScanning) void scan();
   }
 
@@ -143,9 +150,11 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
       });
     });
     await Promise.all(tries);
-    const paths = [...known.keys()].sort().join('\0');
-    if (paths !== listed) send('0', 'LIST', paths);
-    listed = paths;
+    const paths = [...known.keys()].sort();
+    const { user, pid } = userAt(port, hasPort ? paths.map((path) => path.replace(/.*-|\.sock$/g, '')) : []);
+    if (hasPort && pid === undefined && (user === null || user === uid)) paths.push(`:${port}`);
+    if (`${paths}` !== listed) send('0', 'LIST', paths.join('\0'));
+    listed = `${paths}`;
     setTimeout(scan, 1000);
   }
 
@@ -166,17 +175,19 @@ export function dial(checkPath: typeof checkTrusted, hello: string, frame: RegEx
   stdout.write(`\n${hello}\n`);
 }
 
-/** Texts; and comments, and white space around punctuation, which it can do without. */
-const TOKENS = /(['"`])(?:\\.|(?!\1).)*\1|\/\*.*?\*\/\s*|\/\/[^\n]*|\s*([=+?:;,(){}<>&|[\]])\s*|\s+/gs;
+/** Runs the far end. */
+export function runDial(): void {
+  dial(checkTrusted, socketFolders, ownerOf, [HELLO, FRAME, MAX_FRAME_LENGTH, DEFAULT_PORT]);
+}
 
 /** What follows the command: starts the far end, and means the same parsed by a shell never, once or twice. */
 function farCommand(): string[] {
-  const functions = [dial, checkTrusted].map((one) => String(one).replaceAll(TOKENS, (text, quote, mark) => {
-    return quote === undefined ? mark ?? ' ' : text;
-  }));
-  const program = `(${functions[0]})(${functions[1]},'${HELLO}',${FRAME},${MAX_FRAME_LENGTH})`;
+  const settings = `['${HELLO}',${FRAME},${MAX_FRAME_LENGTH},${DEFAULT_PORT}]`;
+  const program = `(${dial})(${checkTrusted},${socketFolders},${ownerOf},${settings})`;
+  const packed = deflateRawSync(program).toString('base64url'); // Windows takes lines of 8,191 characters
+  const unpacked = `process.getBuiltinModule('zlib').inflateRawSync(Buffer.from('${packed}','base64url'))`;
   const encode = (character: string): string => `%${character.charCodeAt(0).toString(16)}`;
-  const text = encodeURIComponent(program).replaceAll(/[!'()*]/g, encode);
+  const text = encodeURIComponent(`eval(String(${unpacked}))`).replaceAll(/[!'()*]/g, encode);
   return ['node', '--import', `data:text/javascript,${text}`, '-e', '0'];
 }
 
@@ -192,7 +203,7 @@ const WAIT_MS = 3000; // for the first one after a link has ended
 const PING_MS = 10_000;
 const MAX_SILENT_PINGS = 2; // counted, because a laptop may sleep
 const STDERR_MS = 100; // to arrive after the exit; a master of ssh never closes it
-const MAX_STDERR_LENGTH = 4096;
+const MAX_STDERR_LENGTH = 16_384; // Node also quotes the program, twice
 const MAX_SOCKETS = 1000;
 
 /** Another attempt needs a person; without one, it could lock an account. */
@@ -339,7 +350,9 @@ class FarEnd {
     const how = `${this.#program} ${signal === null ? `ended with exit code ${code}` : `was killed by ${signal}`}`;
     const last = this.#stderr.trimEnd().split(/[\r\n]+/).at(-1) || this.#latest; // dockerd writes to standard output
     if (/not a tty/i.test(last)) return `${how}: ${TERMINAL_HINT}`;
-    const why = last === '' ? how : `${how}: ${excerpt(last)}`;
+    const isPlain = this.#program === 'ssh' && code === 255 && last !== ''; // ssh itself says why
+    const start = isPlain ? 'cannot be reached' : how;
+    const why = last === '' ? how : `${start}: ${excerpt(isPlain ? last.replace(/^ssh: /, '') : last)}`;
     if (this.#isReady) return why;
     if (code === 0) return why + INPUT_HINT;
     if (!NO_NODE.test(this.#stderr + this.#latest)) return why;
@@ -369,6 +382,8 @@ export class Link implements Machine {
   readonly label: string;
   /** The paths of the live sockets over there, as last reported. */
   sockets: ReadonlySet<string> = new Set();
+  /** Whether this user's server may listen at its localhost:8391. */
+  hasPort = false;
   readonly #command: readonly string[];
   readonly #folder: string;
   readonly #connections: Map<string, Connection> = new Map(); // by the id of the stream
@@ -443,7 +458,9 @@ export class Link implements Machine {
       if (stream !== '0') return this.#onFrame(stream, type, data);
       if (type === 'CLOSE') far.end(`cannot use the folder '${this.#folder}': ${refusalIn(data).message}`);
       if (type !== 'LIST') return;
-      this.sockets = new Set(data.toString().split('\0').filter(isPath).slice(0, MAX_SOCKETS));
+      const listed = data.toString().split('\0');
+      this.sockets = new Set(listed.filter(isPath).slice(0, MAX_SOCKETS));
+      this.hasPort = listed.includes(`:${DEFAULT_PORT}`);
       this.#far = far;
       onReady(null);
     });
@@ -549,7 +566,8 @@ export interface Where {
 /** For tools that show what they have found meanwhile, and completions. */
 export const PATIENCE_MS = 5000;
 const MAX_PATIENCE_MS = 600_000; // links give up earlier
-const MAX_NEW = 64; // systems that a machine may add at a search; these are a second apart
+const SCAN_MS = 1000; // between two searches for what is new
+const MAX_NEW = 64; // systems that a machine may add at a search
 
 const links = new Map<string, Link>(); // each is kept while the tool runs
 
@@ -561,7 +579,7 @@ const links = new Map<string, Link>(); // each is kept while the tool runs
 export function foldersOf({ via, dir }: Where): Folder[] {
   const [option, given] = via === undefined
     ? ['CONTROL_VIA', (process.env['CONTROL_VIA'] || undefined)?.split(',') ?? []]
-    : ['--via', via];
+    : ['--via', via.flatMap((text) => HOSTS.test(text) ? text.split(',') : [text])];
   const folders = new Map<string, Folder>();
   for (const text of given) {
     const [label, command] = parseVia(option, text.trim());
@@ -577,6 +595,9 @@ export function foldersOf({ via, dir }: Where): Folder[] {
   }
   return folders.size === 0 ? [new LocalFolder(dir)] : [...folders.values()];
 }
+
+/** In a command, a comma may mean anything. */
+const HOSTS = /^[\w.@-]+(?: *, *[\w.@-]+)+$/;
 
 /** Returns the label and the words of the command; null for this machine. */
 function parseVia(option: string, text: string): [label: string, command: string[] | null] {
@@ -653,10 +674,30 @@ export async function findIn(
   return all.flat();
 }
 
+/** What is new in a folder, and why it cannot be searched. */
+export type Discovery = { found: Found[]; error: string };
+
+/** Yields what is new in a folder, once a second. */
+export async function* discover(
+  folder: Folder,
+  known: () => ReadonlySet<string>,
+  timeoutMs: number,
+  signal?: AbortSignal,
+): AsyncGenerator<Discovery, void> {
+  while (signal?.aborted !== true) {
+    let error = '';
+    const found = await findIn([folder], () => folder.systems({ timeoutMs }, known()), PATIENCE_MS).catch((reason) => {
+      error = (reason as Error).message; // it may be unreadable for a while
+      return [];
+    });
+    yield { found, error: error || (unreachable.get(folder.machine.label) ?? '') };
+    await sleep(SCAN_MS, undefined, { signal, ref: signal !== undefined }).catch(() => {});
+  }
+}
+
 /** A folder, or those of the user's session, on another machine. */
 class FarFolder extends Folder {
   declare readonly machine: Link;
-  readonly fault = '';
   #maxNew = Infinity; // systems; no limit at the first search
   protected readonly path = ''; // there are none in the root folder
 
@@ -667,10 +708,16 @@ class FarFolder extends Folder {
   /** For tools that search again and again, finds a few new systems at a time: a machine may invent them. */
   override async systems(reach: Reach, known?: ReadonlySet<string>): Promise<Found[]> {
     const found = await super.systems(reach, known);
+    const pids = [...this.machine.sockets].flatMap((path) => new Socket(path).pid ?? []);
+    if (this.machine.hasPort) found.push(...await this.atPort(pids, reach, known));
     if (known === undefined) return found;
     const taken = found.slice(0, this.#maxNew);
     this.#maxNew = MAX_NEW;
     return taken;
+  }
+
+  protected get mayBeAtPort(): boolean {
+    return this.machine.hasPort;
   }
 
   protected async live(mayBeMeant: (socket: Socket) => boolean): Promise<Socket[]> {

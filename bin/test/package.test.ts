@@ -38,9 +38,9 @@ describe('control.ts', () => {
   const source = readFileSync('control.ts', 'utf8');
   const lines = source.split('\n');
 
-  it('is small: at most 2,740 lines and 156,000 bytes', () => {
-    assert.ok(lines.length - 1 <= 2740, `${lines.length - 1} lines`);
-    assert.ok(Buffer.byteLength(source) <= 156_000, `${Buffer.byteLength(source)} bytes`);
+  it('is small: at most 2,800 lines and 159,500 bytes', () => {
+    assert.ok(lines.length - 1 <= 2800, `${lines.length - 1} lines`);
+    assert.ok(Buffer.byteLength(source) <= 159_500, `${Buffer.byteLength(source)} bytes`);
   });
 
   it('has no line above 120 characters, and no function above 150 lines', () => {
@@ -59,7 +59,7 @@ describe('control.ts', () => {
 
 /** The most lines that the sources of a room may have: bin/ROOM.ts and bin/ROOM/. */
 const ROOMS: Readonly<Record<string, number>> = {
-  shared: 4380, client: 2220, board: 2750, run: 2740, kbctl: 1660, mcp: 1230, console: 750, demo: 210,
+  shared: 4614, client: 2235, board: 2730, run: 2740, kbctl: 1660, mcp: 1170, console: 750, demo: 210,
 };
 
 describe('bin', () => {
@@ -78,7 +78,7 @@ describe('bin', () => {
       assert.ok(count > 0 && count <= most, `${room}: ${count} lines, at most ${most}`);
     }
     assert.deepEqual(sources.map(roomOf).filter((room) => !(room in ROOMS)), [], 'a room without a budget');
-    assert.ok(linesOf(sources) <= 15_940, `${linesOf(sources)} lines`);
+    assert.ok(linesOf(sources) <= 16_090, `${linesOf(sources)} lines`);
   });
 
   it('says in the first lines of each file what it is for, and imports nothing in a circle', () => {

@@ -167,7 +167,7 @@ describe('The recipes', () => {
       return holds.map(({ by }) => by).join() === holders.join();
     });
     use();
-    const env = { XDG_RUNTIME_DIR: session, PATH: `${path}:${process.env['PATH']}` };
+    const env = { CONTROL_DIR: session, PATH: `${path}:${process.env['PATH']}` };
     start(t, 'sh', [join(FOLDER, 'yield-gpu.sh')], env);
     await pause();
     use('102, 9000');
@@ -197,7 +197,7 @@ describe('The recipes', () => {
     };
     writeFileSync(join(folder, 'asked'), '');
     use('300, 9000', '201, 9000', '100, 499'); // ours, one that has ended, and a small one
-    const env = { XDG_RUNTIME_DIR: session, PATH: `${path}:${process.env['PATH']}` };
+    const env = { CONTROL_DIR: session, PATH: `${path}:${process.env['PATH']}` };
     const { child, output, shows, ended } = start(t, 'sh', [join(FOLDER, 'yield-gpu.sh')], env);
     await looks(3);
     assert.equal(output(), '');
@@ -258,7 +258,7 @@ async function startTwo(
   const client = `#!/bin/sh\nexec '${process.execPath}' '${resolve('dist/bin/client.js')}' "$@"\n`;
   writeFileSync(join(path, 'control-client'), client, { mode: 0o755 });
   const [{ client: ana }, { client: ben }] = [await launch('ana'), await launch('ben')];
-  return { session: env.XDG_RUNTIME_DIR, path, ana, ben };
+  return { session: env.CONTROL_DIR, path, ana, ben };
 }
 
 /** The two lines of office-hours.cron, with the environment of cron. */
@@ -272,7 +272,7 @@ function cronIn(t: TestContext, session: string, path: string): Record<'pause' |
   assert.equal(lines.length, 2);
   const run = (line: string = '', times: string): Promise<Ended> => { // cron sets nothing else
     assert.ok(line.startsWith(times), line);
-    const env = { ...environment, XDG_RUNTIME_DIR: session, PATH: `${path}:${environment['PATH']}` };
+    const env = { ...environment, CONTROL_DIR: session, PATH: `${path}:${environment['PATH']}` };
     return start(t, 'env', ['-i', ...Object.entries(env).map((pair) => pair.join('=')),
       'sh', '-c', line.slice(times.length)]).ended;
   };

@@ -12,6 +12,14 @@ export interface Mend {
 
 export const MENDS: readonly Mend[] = [
   {
+    bug: 'A target such as',
+    edits: [['bin/shared/names.ts', 'const isStray = isPath && ', 'const isStray = isPath && false && ']],
+  },
+  {
+    bug: 'Without a target, a command',
+    edits: [['bin/shared/folder.ts', 'return user !== null && user !== -1', 'return user !== user']],
+  },
+  {
     bug: 'Another user could let a server that starts',
     edits: [
       ['control.ts', "if (user !== undefined && uid !== user) throw", 'if (false) throw'],

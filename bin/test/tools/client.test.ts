@@ -78,7 +78,7 @@ describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
     const port = await freePort();
     const command = 'echo "ran $CONTROL_BEFORE>$CONTROL_STATUS"';
     const { shows, output } = startProgram(t, 'client', ['--port', `${port}`, 'watch', '--exec', command]);
-    await shows(/  offline: http.*ECONNREFUSED.*\n$/);
+    await shows(/  offline: nothing listens at \S+\n$/);
     let isBroken = true;
     const saveState = (): string => (isBroken ? assert.fail('ENOSPC') : 'states/1.json');
     const parameters = { episodes: { type: 'integer' } } as const;

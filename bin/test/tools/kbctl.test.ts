@@ -43,10 +43,10 @@ describe('control-kbctl', { ...LIMIT, skip: lacks('Unix'), concurrency: 4 }, () 
     await client.shutdown();
     await shows(/: offline\n$/);
     const where = `http://localhost:${port}`;
-    const lines = output().replaceAll(/\d\.\d\d s/g, 'N s').replaceAll(/ECONN.*?(?=;|$)/gm, 'ECONN…').split('\n');
+    const lines = output().replaceAll(/\d\.\d\d s/g, 'N s').split('\n');
     assert.deepEqual(lines.slice(3), [
-      `${where} does not respond: connect ECONN…; each key press tries again`, 'press Ctrl-C to quit',
-      `pause … offline: localhost:${port} does not respond: connect ECONN…`, `${where}: active`,
+      `nothing listens at localhost:${port}; each key press tries again`, 'press Ctrl-C to quit',
+      `pause … offline: nothing listens at localhost:${port}`, `${where}: active`,
       'pause … paused after N s', `${where}: offline`, '',
     ]);
   });
@@ -69,7 +69,7 @@ describe('control-kbctl', { ...LIMIT, skip: lacks('Unix'), concurrency: 4 }, () 
       script: `env > '${environment}'; exec cat "$KEYS"`,
       env: { CONTROL_TOKEN: TOKEN },
     });
-    await shows(new RegExp(`^unix:${dir}/train-${process.pid}.sock: active$`, 'm'));
+    await shows(/^train: active$/m);
     say('hit 1');
     assert.equal(await server.nextCommand(), 'resume');
     server.report({});
@@ -115,12 +115,10 @@ describe('control-kbctl', { ...LIMIT, skip: lacks('Unix'), concurrency: 4 }, () 
     const [first, ...lines] = stderr.split('\n');
     assert.deepEqual([code, stdout], [1, '']);
     assert.match(first ?? '', /^control-kbctl: evdev: /);
-    const where = "--unix-socket '/nowhere/control.sock' http://localhost/api/pause";
-    const command = `curl -H 'Authorization: Bearer …' -X POST ${where}`;
     assert.deepEqual(lines, [
       "x11: DISPLAY must have a number from 0 to 59535 after the host, got '127.0.0.1:99999'",
       'terminal: standard input is not a terminal',
-      `alternative: in the settings of your desktop, bind keys to ${command} (and …/resume)`,
+      'alternative: in the settings of your desktop, bind keys to control-client pause and resume',
       'no backend can listen to the keyboard',
     ].map((line) => `control-kbctl: ${line}`).concat(''));
   });

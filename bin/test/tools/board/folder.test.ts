@@ -46,7 +46,8 @@ describe('control-board --dir', { ...LIMIT, skip: lacks('Unix') }, () => {
     const folder = join(makeFolder(t), 'sockets');
     mkdirSync(folder);
     const board = await startBoard(t, [], ['--dir', relative('.', folder)]);
-    assert.match(board.running.output(), /^0 systems · /);
+    assert.match(board.running.output(), /^0 systems · /m);
+    assert.match(board.running.output(), /^control-board: nothing runs in '.*': it may still start$/m);
     const { version, ids, systems } = await newsOf(board, 0, 30); // at once: a page without systems does not wait
     assert.deepEqual([ids, systems], [[], []]);
     const waiting = newsOf(board, version, 300);

@@ -182,7 +182,7 @@ export function createSystem(
   const client = { target: 'box:1', machine: THIS_MACHINE, shorten: String, request } as unknown as Target['client'];
   let version = 1;
   const nextVersion = (): number => (version = Math.max(version + 1, steadyNow()));
-  const target = { name: 'box', title: 'box', label: '', client };
+  const target = { name: 'box', id: 'box', title: 'box', label: '', client };
   const system = new BoardSystem(0, target, { nextVersion, onChange: () => {} });
   t.after(() => system.close());
   return system;

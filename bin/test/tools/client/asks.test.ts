@@ -69,7 +69,7 @@ describe('control-client asks', SUITE, () => {
     const all = ['asks', '--all', '--dir', folder];
     assert.deepEqual(await call(all), {
       code: 0, stderr: '',
-      stdout: 'train-2  k3f-q2, asked 3 min ago: Delete?\ntrain-2      approved         true or false (required)\n',
+      stdout: 'train  k3f-q2, asked 3 min ago: Delete?\ntrain      approved         true or false (required)\n',
     });
     const rows = linesOf((await call([...all, '--json'])).stdout).map((line) => JSON.parse(line));
     assert.deepEqual(rows.map(({ asks }) => asks.length).sort(), [0, 1]);
@@ -271,20 +271,20 @@ describe('control-client answer and several systems', SUITE, () => {
     await assert.rejects(answer(), { message: 'no question is open' });
     await assert.rejects(answer('bbb-q1'), { message: 'there is no question bbb-q1: open are none' });
     asks = { 'b-2': [listed('bbb-q1', 'B?')] };
-    assert.deepEqual(await answer(), { code: 0, stdout: 'b-2    approved=true (B?)\n', stderr: '' });
+    assert.deepEqual(await answer(), { code: 0, stdout: 'b    approved=true (B?)\n', stderr: '' });
     assert.deepEqual(posted(), ['0', '1', '0']);
     asks = { 'a-1': [listed('aaa-q2', 'A?')], 'b-2': [listed('bbb-q1', 'B?'), listed('aaa-q2', 'C?')] };
-    const list = 'open are aaa-q2 of a-1 (A?), bbb-q1 of b-2 (B?), aaa-q2 of b-2 (C?)';
+    const list = 'open are aaa-q2 of a (A?), bbb-q1 of b (B?), aaa-q2 of b (C?)';
     await assert.rejects(answer(), { message: `the id must be given: ${list}` });
     await assert.rejects(answer('aaa-q2'), { message: `the target must be given: ${list}` });
     assert.deepEqual(posted(), ['0', '0', '0']);
-    assert.equal((await answer('bbb-q1')).stdout, 'b-2    approved=true (B?)\n');
+    assert.equal((await answer('bbb-q1')).stdout, 'b    approved=true (B?)\n');
     assert.deepEqual(posted(), ['0', '1', '0']);
     const named = await call(['answer', 'aaa-q2', '--no', 'a', '--dir', folder]);
-    assert.equal(named.stdout, 'a-1  approved=false (A?)\n');
+    assert.equal(named.stdout, 'a  approved=false (A?)\n');
     assert.deepEqual(posted(), ['1', '0', '0']);
     const late = await answer('aaa-q1');
-    assert.deepEqual(late, { code: 1, stdout: '', stderr: 'control-client: a-1: ben has answered it\n' });
+    assert.deepEqual(late, { code: 1, stdout: '', stderr: 'control-client: a: ben has answered it\n' });
     assert.deepEqual(posted(), ['1', '0', '0']);
   });
 

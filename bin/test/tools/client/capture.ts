@@ -16,9 +16,8 @@ for (const name of ['stdout', 'stderr'] as const) {
     return true;
   };
 }
-for (const name of ['HOST', 'SOCKET', 'TOKEN', 'TOKEN_FILE']) delete process.env[`CONTROL_${name}`];
-process.env['CONTROL_PORT'] = '1'; // so that a mistake cannot reach a real system
-process.env['XDG_RUNTIME_DIR'] = process.env['XDG_STATE_HOME'] = '/nowhere'; // nor find its name or its log
+for (const name of ['HOST', 'PORT', 'SOCKET', 'TOKEN', 'TOKEN_FILE', 'VIA']) delete process.env[`CONTROL_${name}`];
+process.env['CONTROL_DIR'] = process.env['XDG_STATE_HOME'] = '/nowhere'; // so that a mistake cannot reach a real system
 
 /** Calls a function that returns an exit code, and captures its output, also from asynchronous work. */
 export async function capture(main: () => Promise<number>): Promise<Ended> {

@@ -292,7 +292,7 @@ async function openShell(
   const env = {
     HOME: home, XDG_CONFIG_HOME: home, XDG_DATA_HOME: home, XDG_CACHE_HOME: home, XDG_RUNTIME_DIR: home, ZDOTDIR: home,
     PATH: `${join(home, 'bin')}:${process.env['PATH']}`, HOSTFILE: join(home, 'hosts'), LC_ALL: 'C.UTF-8',
-    CONTROL_HOST: '127.0.0.1', CONTROL_PORT: `${port}`,
+    CONTROL_HOST: '127.0.0.1', CONTROL_PORT: `${port}`, CONTROL_DIR: join(home, 'control'),
   };
   const [open, load] = {
     bash: ['bash --norc --noprofile -i', 'eval "$(control-client completion bash)"'],

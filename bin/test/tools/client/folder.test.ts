@@ -37,7 +37,7 @@ describe('control-client list', SUITE, () => {
     assert.deepEqual(linesOf(stdout.replaceAll(/\d+ (s|min) +/g, 'SINCE  ').replace(/ {2,}/g, '  ')), [
       `agent  5  paused  ${target}`,
       `eval  ${pid}  active  SINCE  unix:${folder}/eval-${pid}.sock`,
-      `train: 7B  ${pid}  paused  SINCE  unix:${folder}/train__7B-${pid}.sock`,
+      `train__7B  ${pid}  paused  SINCE  unix:${folder}/train__7B-${pid}.sock`, // as a target, it would be a host
     ]);
     const json = linesOf((await call(['list', '--json', '--dir', relative('.', folder)])).stdout);
     const rows = json.map((line) => JSON.parse(line) as Record<string, unknown>);
@@ -79,12 +79,12 @@ describe('control-client list', SUITE, () => {
 
   it('finds control-demo and control-run, which also serve at a port', async (t) => {
     const session = makeFolder(t);
-    const env = { XDG_RUNTIME_DIR: session };
+    const env = { CONTROL_DIR: join(session, 'control') };
     startProgram(t, 'demo', ['--port', '0', '--name', 'pole', '--states-dir', join(session, 'states')], env);
     startProgram(t, 'run', ['--port', '0', 'sleep', '60'], env);
     await until(async () => linesOf((await call(['list'], env)).stdout).length === 2);
     const { code, stdout } = await call(['pause', '--wait', 'pole', 'sleep'], env);
-    assert.deepEqual([code, stdout.match(/^(pole|sleep)-\d+ +paused$/gm)?.length], [0, 2], stdout);
+    assert.deepEqual([code, stdout.match(/^(pole|sleep) +paused$/gm)?.length], [0, 2], stdout);
     assert.equal((await call(['shutdown', '--wait', '--all'], env)).code, 0);
     await until(() => readdirSync(join(session, 'control')).length === 0); // it is offline a moment before that
   });
@@ -100,8 +100,8 @@ describe('control-client list', SUITE, () => {
     ]);
     assert.equal(code, 5);
     const [one, other, ...more] = linesOf(stderr);
-    assert.deepEqual([one, more], [`control-client: locked-${process.pid}: ${NO_TOKEN}`, []]);
-    assert.match(other ?? '', /^control-client: my-job-77: has not responded within \d+(\.\d)? s$/);
+    assert.deepEqual([one, more], [`control-client: locked: ${NO_TOKEN}`, []]);
+    assert.match(other ?? '', /^control-client: my-job: has not responded within \d+(\.\d)? s$/);
     assert.deepEqual(linesOf(stdout).map((line) => line.split(/ {2,}/).filter((cell) => cell !== '')), [
       ['locked', `${process.pid}`, 'missing or wrong token', locked],
       ['my-job', '77', 'no answer', silent],
@@ -127,7 +127,7 @@ describe('control-client list', SUITE, () => {
     const { code, stdout, stderr } = await call(['list', '--dir', folder]);
     assert.match(stdout, /^foreign +5 +unknown +unix:.*\nown .*\n$/);
     assert.deepEqual([code, requests, existsSync(dead)], [3, [], true]);
-    assert.match(stderr, /^control-client: foreign-5: [^\n]*belongs to user 12345; nothing was sent\n$/);
+    assert.match(stderr, /^control-client: foreign: [^\n]*belongs to user 12345; nothing was sent\n$/);
   });
 });
 
@@ -140,8 +140,7 @@ describe('control-client --all', SUITE, () => {
     const systems = [await launch('a'), await launch('long name', { saveState: () => 'x' })];
     await makeOtherFiles(t, folder);
     const titles = ['a', 'long_name'].map((name) => `${name}-${process.pid}`);
-    const width = Math.max(...titles.map((title) => title.length));
-    const labels = titles.map((title) => title.padEnd(width));
+    const labels = ['a        ', 'long_name'];
     const lines = (...texts: string[]): string[] => texts.map((text, index) => `${labels[index]}  ${text}`);
     const rows: [args: string[], ...texts: string[]][] = [
       [['status'], 'active', 'active'],
@@ -170,21 +169,25 @@ describe('control-client --all', SUITE, () => {
 });
 
 describe('control-client and a folder', SUITE, () => {
-  it('warns if no system is live: list exits with 0, --all with 3', async (t) => {
+  it('says if nothing runs: list and wait offline exit with 0, wait with 4, others with 3', async (t) => {
     const [empty, other, session] = [makeFolder(t), makeFolder(t), makeFolder(t)];
     await makeOtherFiles(t, other);
     const places: [folder: string, args: string[]][] = [
       [empty, ['--dir', empty]], [other, ['--dir', other]], [join(session, 'control'), []],
     ];
-    const commands: [code: number, args: string[]][] = [
-      [0, ['list']], [0, ['list', '--json']], [3, ['status', '--all']], [3, ['shutdown', '--wait', '--all']],
-      [3, ['watch', '--all']], [3, ['wait', 'offline', '--all']],
+    const limit = ['--timeout', '0.3'];
+    const commands: [code: number, args: string[], stdout?: string][] = [
+      [0, ['list']], [0, ['list', '--json']], [3, ['status'], 'offline\n'], [3, ['status', '--all'], 'offline\n'],
+      [3, ['info']], [3, ['asks']], [3, ['run']], [3, ['pause']], [3, ['shutdown', '--wait']],
+      [3, ['shutdown', '--wait', '--all']], [0, ['wait', 'offline'], 'offline\n'],
+      [0, ['wait', 'offline', '--all'], 'offline\n'], [4, ['wait', 'paused', ...limit]],
+      [4, ['wait', 'loss < 1', '--all', ...limit]],
     ];
     await Promise.all(places.map(async ([folder, place]) => {
-      for (const [code, args] of commands) {
-        const ended = await call([...args, ...place], { XDG_RUNTIME_DIR: session });
-        const line = `control-client: no live system in '${folder}'\n`;
-        assert.deepEqual(ended, { code, stdout: '', stderr: line }, `${args}`);
+      for (const [code, args, stdout = ''] of commands) {
+        const ended = await call([...args, ...place], { CONTROL_DIR: join(session, 'control') });
+        const line = /^control-client: (not \S.*: )?nothing runs in '(.*)'\n$/.exec(ended.stderr);
+        assert.deepEqual([ended.code, ended.stdout, code === 4 || line?.[2]], [code, stdout, code === 4 || folder], `${args}`);
       }
     }));
   });
@@ -230,7 +233,7 @@ describe('control-client and the sockets of dead systems', { ...AT_ONCE, skip: l
     utimesSync(path, LONG_AGO, LONG_AGO);
     for (const args of [['status', '--all'], ['pause', 'full'], ['pause', '1']]) {
       const { code, stdout, stderr } = await call([...args, '--dir', folder]);
-      assert.match(stdout + stderr, /^(control-client: )?full-1\b.* EAGAIN\b.*\n$/);
+      assert.match(stdout + stderr, /^(control-client: )?full\b.*: its queue of connections is full\n$/);
       assert.equal(code, 5);
     }
     const { code, stdout } = await call(['list', '--dir', folder]);

@@ -6,7 +6,7 @@ import { createServer as createHttpServer } from 'node:http';
 import { connect, isIPv6 } from 'node:net';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { launchSystem, makeFolder, makeSocketPath, start, startForeign, until } from '../../helpers.ts';
+import { launchSystem, makeFolder, makeSocketPath, preload, start, startForeign, until } from '../../helpers.ts';
 import { VERSION } from '../../../../control.ts';
 import type { System } from '../../../../control.ts';
 import type { LaunchedSystem } from '../../helpers.ts';
@@ -74,7 +74,7 @@ export async function startWeb(
 /** The folder of a session, and systems in it. */
 export interface Session {
   /** With it, tools find the systems. */
-  env: { XDG_RUNTIME_DIR: string };
+  env: { CONTROL_DIR: string };
   /** Where the sockets are. */
   folder: string;
   /** Launches a system in this process. */
@@ -101,7 +101,46 @@ export function openSession(t: TestContext): Session {
   const serve: Session['serve'] = (title, respond) => {
     return startWeb(t, respond, { socketPath: join(folder, `${title}.sock`) });
   };
-  return { env: { XDG_RUNTIME_DIR: root }, folder, launch, serve };
+  return { env: { CONTROL_DIR: folder }, folder, launch, serve };
+}
+
+const TOOL_USER = 2_000_000_000 + process.pid; // who has no other folders
+
+/**
+ * The environment of a tool whose user has only the folder of a session and, as localhost:8391, where a developer may
+ * have a program, a port of 127.0.0.1. For root alone, whom the tool trusts.
+ *
+ * @param owner The user who listens at that port, or a file with the user, once there is one.
+ */
+export function hereIs(folder: string, port: number, owner: number | string = TOOL_USER): NodeJS.ProcessEnv {
+  const hexOf = (number: number): string => `:${number.toString(16).toUpperCase().padStart(4, '0')}`;
+  const program = `
+    import fs from 'node:fs';
+    import { Socket } from 'node:net';
+    process.geteuid = () => ${TOOL_USER};
+    const { connect } = Socket.prototype;
+    Socket.prototype.connect = function (...args) {
+      const [options] = args.flat();
+      if (options?.port === 8391) Object.assign(options, { port: ${port}, host: '127.0.0.1' });
+      return connect.apply(this, args);
+    };
+    const { existsSync, readFileSync } = fs;
+    const owner = () => {
+      const given = ${JSON.stringify(owner)};
+      return typeof given === 'number' ? given : existsSync(given) ? readFileSync(given, 'utf8') : ${TOOL_USER};
+    };
+    fs.readFileSync = (path, ...rest) => {
+      const text = readFileSync(path, ...rest);
+      if (!/^\\/proc\\/self\\/net\\/tcp6?$/.test(path)) return text;
+      const lines = text.split('\\n').map((line) => line.trim().split(/ +/));
+      const present = lines.filter(([, local = '']) => !local.endsWith('${hexOf(8391)}'));
+      return present.map(([number, local = '', ...others]) => {
+        if (local.endsWith('${hexOf(port)}')) others[5] = owner();
+        return ['', number, local.replace(/${hexOf(port)}$/, '${hexOf(8391)}'), ...others].join(' ');
+      }).join('\\n');
+    };
+  `;
+  return { ...preload(program), CONTROL_DIR: undefined, XDG_RUNTIME_DIR: join(folder, '..') };
 }
 
 /** Starts a server that accepts connections and never responds. Returns its target. */

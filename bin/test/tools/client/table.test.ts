@@ -63,7 +63,7 @@ describe('control-client list on a terminal', SUITE, () => {
 
   it('prints no header without systems', async (t) => {
     const { stdout } = await listOn(t, makeFolder(t), 80);
-    assert.match(stdout, /^.*control-client: no live system in [^\n]*\n$/);
+    assert.match(stdout, /^.*control-client: nothing runs in [^\n]*\n$/);
   });
 
   it('aligns the columns of any characters', async (t) => {
@@ -100,7 +100,7 @@ describe('control-client list on a terminal', SUITE, () => {
 });
 
 it('control-client top requires a terminal, and excludes --json', SUITE, async (t) => {
-  const hint = "; 'watch --all' prints a line for each change";
+  const hint = "; 'watch' prints a line for each change";
   await assert.rejects(call(['top']), { message: `top requires a terminal${hint}` });
   const { code, stdout } = await onTerminal(t, ['top', '--json']).ended;
   assert.match(stdout, /top excludes --json; /);
@@ -141,7 +141,7 @@ describe('Row', LIMIT, () => {
   it('shows a step that the latest response has shown, and none that would only have begun since then', (t) => {
     const now = Date.now();
     t.mock.timers.enable({ apis: ['Date'], now });
-    const row = new Row({ name: 'x', title: 'x', client: new PrintableClient() });
+    const row = new Row({ name: 'x', id: 'x', title: 'x', client: new PrintableClient() });
     for (const [silence, steps] of [[500, ''], [4500, ', in a step for 4 s']] as const) {
       const body = { status: 'active', heardAt: new Date(Date.now() - silence).toISOString() };
       row.system.note('active', { ok: true, body } as unknown as PrintableReply);
@@ -415,7 +415,7 @@ describe('control-client top and the terminal', SUITE, () => {
     ];
     for (const [end, code] of ends) {
       const view = await open('top');
-      await view.showsLine(/^0 systems$/);
+      await view.showsLine(/^nothing runs: it may still start$/);
       end(view);
       const { code: actual, stdout } = await view.ended;
       assert.equal(actual, code);
@@ -561,7 +561,7 @@ async function openMachines(t: TestContext): Promise<Pick<Table, 'open'> & { a: 
   const [a, b] = [await one.show('train'), await other.show('train')];
   await one.show('t2');
   await other.show('t2', { status: 'paused', by: 'ana' });
-  const via = (label: string, { env }: Table): string => `${label}=env XDG_RUNTIME_DIR=${env.XDG_RUNTIME_DIR}`;
+  const via = (label: string, { env }: Table): string => `${label}=env CONTROL_DIR=${env.CONTROL_DIR}`;
   return { a, b, vias: ['--via', via('a', one), '--via', via('b', other)], open: openTable(t).open };
 }
 

@@ -5,7 +5,7 @@ import { chownSync, writeFileSync } from 'node:fs';
 import { join, relative, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { UsageError } from '../../../shared/cli.ts';
-import { parseTargets } from '../../../shared/names.ts';
+import { select } from '../../../shared/names.ts';
 import { defer, freePort, makeFolder, makeSocketPath, startServer, TOKEN, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { AT_ONCE, call, linesOf, makeFile, run } from './helpers.ts';
@@ -38,11 +38,11 @@ describe('control-client with several targets', SUITE, () => {
     const { code, stdout, stderr } = await call(['status', '--json', web.target, `127.0.0.1:${port}`]);
     const outcomes = linesOf(stdout).map((line) => JSON.parse(line));
     outcomes.sort((one, other) => Number(other.target === web.target) - Number(one.target === web.target));
-    const error = `http://127.0.0.1:${port} does not respond: connect ECONNREFUSED 127.0.0.1:${port}`;
+    const error = `nothing listens at 127.0.0.1:${port}`;
     assert.deepEqual(outcomes, [
       { target: web.target, status: 'active' }, { target: `127.0.0.1:${port}`, status: 'offline', error },
     ]);
-    const line = `control-client: 127.0.0.1:${port}: connect ECONNREFUSED 127.0.0.1:${port}\n`;
+    const line = `control-client: 127.0.0.1:${port}: nothing listens\n`;
     assert.deepEqual([code, stderr], [3, line]);
   });
 
@@ -90,7 +90,7 @@ describe('control-client with several targets', SUITE, () => {
       ['localhost', 'http://localhost:8391'], ['HTTP://gpu3:9000/', 'http://gpu3:9000'],
       ['unix:///nowhere/c', 'unix:/nowhere/c'],
     ];
-    const targets = await parseTargets([...urls.map(([target]) => target), 'gpu1:8391'], {});
+    const targets = (await select([...urls.map(([target]) => target), 'gpu1:8391'], {}, 'all')).targets;
     assert.deepEqual(targets.map(({ name, client }) => [name, client.baseUrl]), urls);
     if (lacks('IPv6')) return;
     const { target } = await startWeb(t, () => ACTIVE, { host: '::1' });

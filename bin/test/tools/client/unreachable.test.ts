@@ -64,19 +64,20 @@ interface Unreachable {
 
 type Start = (t: TestContext) => Promise<Unreachable>;
 
+/** With the address, unless the line begins with it. */
+const NOTHING = /nothing listens( at \S+)?/;
+
 const CAUSES: readonly [what: string, outcome: keyof typeof OUTCOMES, Start, needs?: 'Unix' | 'Linux' | 'root'][] = [
   ['nothing listens at the port', 'absent', async () => {
-    const target = `127.0.0.1:${await freePort()}`;
-    return { target, error: `connect ECONNREFUSED ${target}` };
+    return { target: `127.0.0.1:${await freePort()}`, error: NOTHING };
   }],
   ['there is no socket', 'absent', async (t) => {
-    const path = makeSocketPath(t);
-    return { target: `unix:${path}`, error: `ENOENT: no such file or directory, stat '${path}'` };
+    return { target: `unix:${makeSocketPath(t)}`, error: NOTHING };
   }, 'Unix'],
   ['the server of the socket has died', 'absent', async (t) => {
     const path = makeSocketPath(t);
     await leaveSocket(path);
-    return { target: `unix:${path}`, error: `connect ECONNREFUSED ${path}` };
+    return { target: `unix:${path}`, error: NOTHING };
   }, 'Unix'],
   ['it is another web server', 'foreign', async (t) => {
     const { target } = await startWeb(t, () => ({}));
@@ -93,12 +94,12 @@ const CAUSES: readonly [what: string, outcome: keyof typeof OUTCOMES, Start, nee
     return { target: `127.0.0.1:${(await startServer(t, { token: TOKEN })).port}`, error: NO_TOKEN };
   }],
   ['the host does not exist', 'unconnected', async () => {
-    const error = /getaddrinfo E\w+ ENOENT\.invalid|(timeout after|no connection within) N s/;
+    const error = /there is no such host|no name server responds|(timeout after|no connection within) N s/;
     return { target: 'ENOENT.invalid:1', error };
   }],
   ['its connection queue is full', 'unconnected', async (t) => {
     const path = await startFull(t);
-    return { target: `unix:${path}`, error: `connect EAGAIN ${path}; its queue of connections is full` };
+    return { target: `unix:${path}`, error: 'its queue of connections is full' };
   }, 'Linux'],
   ['the network drops packets', 'unconnected', async (t) => {
     return { target: `127.0.0.1:${await startUnreachable(t)}`, error: /(timeout after|no connection within) N s/ };

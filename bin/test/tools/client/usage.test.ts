@@ -88,7 +88,7 @@ const REFUSED: Record<string, Row[]> = {
     [['answer', '--wait'], `--wait ${SENDING} 'answer'`],
     [['pause', '--exec', 'true'], "--exec requires watch, got 'pause'"],
     [['watch', '--on', 'paused'], '--on requires --exec'],
-    [['status', '--dir', '.'], '--dir requires --all, list or a target'],
+    [['status', '--dir', '.', '--port', '1'], '--port and --dir are mutually exclusive: an address needs no folder'],
   ],
   'an unknown option, a missing value, and an unexpected value': [
     [['status', '--prot', '1'], "unknown option '--prot' (did you mean --port?); see --help"],
@@ -132,7 +132,7 @@ const REFUSED: Record<string, Row[]> = {
   }),
   'an address or a target beside all systems of a folder': [
     ...['host', 'port', 'socket', 'targets'].map((option): Row => {
-      const line = `--${option} and --all are mutually exclusive: --all is for the systems of a folder`;
+      const line = `--${option} and --all are mutually exclusive: --all means everything here`;
       return [['pause', '--all', `--${option}`, '1'], line];
     }),
     [['list', '--all', 'box:80'], "unexpected argument 'box:80': --all takes no targets"],

@@ -23,13 +23,15 @@ describe('control-client --wait and wait', AT_ONCE, () => {
     const rows: [port: number, command: string, what: string, reason: string][] = [
       [failing, 'pause', 'not paused', 'onPaused failed: GPU busy'],
       [failing, 'save-state', 'not saved', 'onPaused failed: GPU busy'],
-      [port, 'shutdown', 'not shut down', 'ENOSPC: no space left'], // the system is paused from now on
+      [port, 'shutdown', 'not shut down, now paused', 'ENOSPC: no space left'],
       [port, 'resume', 'not resumed', 'onResumed failed: no GPU'],
     ];
     for (const [where, command, what, error] of rows) {
       const { code, stdout, stderr } = await call([...at(where), command, '--wait', '--json']);
       const { seconds, status, ...outcome } = JSON.parse(stdout);
-      assert.deepEqual([code, stderr], [1, `control-client: ${what}: ${error}\n`]);
+      const advice = '; free space and retry, or end it with SIGTERM (loses what is not saved)';
+      const line = `control-client: ${what}: ${error}${command === 'shutdown' ? advice : ''}\n`;
+      assert.deepEqual([code, stderr], [1, line]);
       assert.deepEqual(outcome, { state: 'failed', error });
     }
     isBroken = false;

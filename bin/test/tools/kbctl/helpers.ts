@@ -112,7 +112,7 @@ export function startHelped(t: TestContext, args: readonly string[], options: He
 }
 
 /** A busy machine may first print `no answer`. */
-export const FIRST_STATUS: RegExp = /^(http|unix):(?!.*: no answer$).+$/m;
+export const FIRST_STATUS: RegExp = /^(?!control-|listening|.*: no answer$)(\S+: |nothing listens).+$/m;
 
 /** The same, ready for key presses. */
 export async function listening(...given: Parameters<typeof startHelped>): Promise<Helped> {

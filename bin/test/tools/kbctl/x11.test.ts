@@ -160,8 +160,7 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
     await user.press('ctrl+F9');
     const { code, stdout, stderr } = await ended;
     const limit = 'under Wayland, X11 receives keys only while an X11 window has the focus';
-    const command = `curl -X POST http://localhost:${port}/api/pause (and …/resume)`;
-    const alternative = `alternative: in the settings of your desktop, bind keys to ${command}`;
+    const alternative = 'alternative: in the settings of your desktop, bind keys to control-client pause and resume';
     assert.deepEqual([code, stderr], [0, `control-kbctl: ${limit}; ${alternative}\n`]);
     assert.match(stdout, /^listening to X11 display :\d+ \(backend x11: set by --backend\)\n[^]*^  Ctrl\+F9 +quit\n/m);
     const lines = stdout.split('\n').filter((line) => line !== '' && !/^(listening|  |http|press )/.test(line));

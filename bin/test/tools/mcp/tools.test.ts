@@ -7,13 +7,13 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION } from '../../../../control.ts';
 import {
-  clientAt, defer, freePort, getInfo, launchSystem, LIMIT, makeFolder, platformIs, preload, startBasicServer, startServer,
+  clientAt, defer, freePort, getInfo, launchSystem, LIMIT, makeFolder, startBasicServer, startServer,
   TOKEN, until,
 } from '../../helpers.ts';
 import { TOOLS } from '../../../mcp/tools.ts';
 import { lacks } from '../../needs.ts';
 import {
-  ACTIVE, COMPUTING, hideFailures, openSession, startFull, startOwnProcess, startSilent, startWeb,
+  ACTIVE, COMPUTING, hereIs, hideFailures, openSession, startFull, startOwnProcess, startSilent, startWeb,
 } from '../client/systems.ts';
 import { entry, infoOf, outcome, writeLog } from '../logs.ts';
 import { AT_ONCE, startMcp, valueOf } from './helpers.ts';
@@ -169,7 +169,7 @@ it('control-mcp says why a system cannot be reached or does not respond', { ...L
   const silence = /has not responded|no response|no answer/;
   const unanswered = /pause sent, but no response .*it may still take effect/;
   const rows: [keyof typeof systems, status: string, error: RegExp | null, outcome: string, pauseError: RegExp][] = [
-    ['absent', 'offline', null, 'offline', /ECONNREFUSED/],
+    ['absent', 'offline', null, 'offline', /nothing listens at/],
     ['foreign', 'offline', /is not a control server/, 'offline', /is not a control server/],
     ['locked', 'missing or wrong token', /^Missing token/, 'refused', /Missing token/],
     ['full', 'no answer', /queue of connections is full/, 'unanswered', /pause not sent: .*queue of .* is full/],
@@ -729,35 +729,19 @@ describe('The systems of control-mcp', SUITE, () => {
     assert.equal((await withFile.call('get_info', { system: at(locked) })).status, 'active');
   });
 
-  it('are the one at the default port if there is none in the folder', async (t) => {
-    const { address: { port } } = await launchSystem(t);
-    const { env, launch } = openSession(t);
-    const mcp = startMcp(t, [], { ...env, ...redirectDefaultPort(port) });
+  it('are what runs here, also at the default port, and what starts later', { skip: lacks('root') }, async (t) => {
+    const { port } = await startServer(t, { host: '127.0.0.1' });
+    const { folder, serve } = openSession(t);
+    const mcp = startMcp(t, [], hereIs(folder, port));
     assert.deepEqual(await idsOf(mcp), ['localhost:8391']);
     assert.equal((await mcp.call('get_info', { system: 'localhost:8391' })).status, 'active');
-    const alone = startMcp(t, [], { ...openSession(t).env, ...redirectDefaultPort(await freePort()) });
-    assert.deepEqual(await idsOf(alone), []);
-    assert.match((await alone.fail('get_info', { system: 'localhost:8391' })).error, /no system.*none now$/);
-    await launch('train');
-    assert.deepEqual(await idsOf(mcp), [`train-${process.pid}`]);
-    const ofDir = startMcp(t, ['--dir', makeFolder(t)], redirectDefaultPort(port));
+    await serve('train-5');
+    assert.deepEqual((await idsOf(mcp)).sort(), ['localhost:8391', 'train-5']);
+    const ofDir = startMcp(t, ['--dir', makeFolder(t)], hereIs(folder, port));
     assert.deepEqual(await idsOf(ofDir), [], 'not with --dir');
-    const windows = startMcp(t, [], { ...env, ...redirectDefaultPort(port, 'win32') });
-    assert.deepEqual(await idsOf(windows), ['localhost:8391'], 'there is no folder');
+    const foreign = startMcp(t, [], hereIs(makeFolder(t), port, 12345));
+    const { note } = await foreign.call('list_systems');
+    assert.equal(note, 'nothing runs here; localhost:8391 belongs to user 12345: --port 8391 means it');
   });
 });
 
-/** Redirects connections from the default port, where a developer may have a program of their own. */
-function redirectDefaultPort(port: number, platform: NodeJS.Platform = process.platform): NodeJS.ProcessEnv {
-  const program = `
-    import { Socket } from 'node:net';
-    ${platformIs(platform)}
-    const { connect } = Socket.prototype;
-    Socket.prototype.connect = function (...args) {
-      const [options] = args.flat();
-      if (options?.port === 8391) Object.assign(options, { port: ${port}, host: '127.0.0.1' });
-      return connect.apply(this, args);
-    };
-  `;
-  return preload(program);
-}

@@ -43,10 +43,10 @@ describe('the far end', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () =>
       }
       const session = openSession(t);
       await session.serve('train-7');
-      const run = `XDG_RUNTIME_DIR=${session.env.XDG_RUNTIME_DIR}; export XDG_RUNTIME_DIR; exec ${shell} -c`;
+      const run = `CONTROL_DIR=${session.env.CONTROL_DIR}; export CONTROL_DIR; exec ${shell} -c`;
       for (const script of [`${run} "$*"`, `${run} "${shell} -c '$*'"`]) {
         const ended = await reach(t, [viaShell('m', script)], ['status', '--all']);
-        assert.deepEqual(ended, { code: 0, stdout: 'm/train-7  active\n', stderr: '' });
+        assert.deepEqual(ended, { code: 0, stdout: 'm/train  active\n', stderr: '' });
       }
     });
   }
@@ -54,10 +54,10 @@ describe('the far end', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () =>
   it('is also control-client dial, which can be all that a key may do', async (t) => {
     const session = openSession(t);
     const { requests } = await session.serve('train-7');
-    const variables = `XDG_RUNTIME_DIR=${session.env.XDG_RUNTIME_DIR} SSH_ORIGINAL_COMMAND="$*"`;
+    const variables = `CONTROL_DIR=${session.env.CONTROL_DIR} SSH_ORIGINAL_COMMAND="$*"`;
     const forced = viaShell('m', `${variables} exec ${DIAL.map((word) => `'${word}'`).join(' ')}`);
     const ended = await reach(t, [forced], ['pause', 'train']);
-    assert.deepEqual(ended, { code: 0, stdout: 'm/train-7  ok\n', stderr: '' });
+    assert.deepEqual(ended, { code: 0, stdout: 'm/train  ok\n', stderr: '' });
     assert.deepEqual(requests, ['POST /api/pause']);
     const file = join(makeFolder(t), 'file');
     const far = startFar(t, DIAL);

@@ -15,7 +15,7 @@ export function quote(word: string): string {
 
 /** The value of --via for a machine that is this one, with the folder of a session. */
 export function via(label: string, { env }: Session, ...command: string[]): string {
-  return [`${label}=env XDG_RUNTIME_DIR=${env.XDG_RUNTIME_DIR}`, ...command].join(' ');
+  return [`${label}=env CONTROL_DIR=${env.CONTROL_DIR}`, ...command].join(' ');
 }
 
 /** The value of --via for a script of a shell, whose arguments start the far end. */

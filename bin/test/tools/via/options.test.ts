@@ -29,6 +29,12 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
       const variable = error.replace('--via', 'CONTROL_VIA');
       await assertRefused(['list'], variable, { CONTROL_VIA: `${text},${label}=x` });
     }
+    for (const hosts of ['gpu1,gpu1', 'gpu1, ana@gpu1', 'gpu0,gpu1,gpu2,gpu1']) {
+      await assertRefused(['--via', hosts, 'list'], "--via has the label 'gpu1' twice: write LABEL=COMMAND");
+    }
+    for (const text of ['x gpu1,gpu1', '/x,gpu1']) { // in a command, a comma may mean anything
+      await assertRefused(['--via', text, 'list'], `--via needs a label, so write LABEL=COMMAND: got '${text}'`);
+    }
   });
 
   it('refuses what is no host and no command', async () => {
@@ -52,14 +58,14 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
   it('takes an empty target for no system, not for all', async (t) => {
     const session = openSession(t);
     await session.serve('train-7');
-    for (const via of [[], ['--via', `m=env XDG_RUNTIME_DIR=${session.env.XDG_RUNTIME_DIR}`]]) {
+    for (const via of [[], ['--via', `m=env CONTROL_DIR=${session.env.CONTROL_DIR}`]]) {
       const { code, stderr } = await runProgram(t, 'client', [...via, 'pause', ''], '', session.env);
       assert.equal(code, 2);
       assert.match(stderr, /there is no system ''/);
     }
   });
 
-  it('refuses targets that no machine has, or several may have', async () => {
+  it('refuses targets that no machine has, or several may have', async (t) => {
     const [one, two] = [['--via', 'gpu1=x y'], ['--via', 'gpu1=x y', '--via', 'gpu2=x y']];
     const absolute = 'the path of a socket on gpu1 must be absolute, got ';
     const several = ' may be of several machines: write LABEL/TARGET, or --all';
@@ -67,14 +73,22 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
       [['gpu3/train'], "no --via has the label 'gpu3' (did you mean gpu1 or gpu2?)"],
       [['x/'], "no --via has the label 'x', only gpu1 or gpu2"],
       [['GPU1/'], "no --via has the label 'GPU1' (did you mean gpu1?)", one],
-      [['gpu1/x/y.sock'], `${absolute}'x/y.sock'`], [['--socket', 'y.sock'], `${absolute}'y.sock'`, one],
-      [[], `'localhost:8391'${several}`], [[':99'], `':99'${several}`], [['/x.sock'], `'/x.sock'${several}`],
+      [['gpu1/unix:x/y.sock'], `${absolute}'x/y.sock'`], [['--socket', 'y.sock'], `${absolute}'y.sock'`, one],
+      [[':99'], `':99'${several}`], [['/x.sock'], `'/x.sock'${several}`],
       [['unix:/x.sock'], `'unix:/x.sock'${several}`], [['127.0.0.1'], `'127.0.0.1'${several}`],
       [['box:80'], `'box:80'${several}`], [['http://box'], `'http://box'${several}`],
       [['gpu1/:0'], "the port of the target ':0' must be an integer from 1 to 65535, got '0'"],
       [['--port', '80'], `'localhost:8391'${several}`],
       [['--all', 'gpu1/'], "unexpected argument 'gpu1/': --all takes no targets"],
     ] as [string[], string, string[]?][]) await assertRefused(['pause', ...vias, ...words], message);
+    const sessions = [openSession(t), openSession(t)];
+    const vias = sessions.flatMap((session, index) => ['--via', via(`gpu${index + 1}`, session)]);
+    const webs = await Promise.all(sessions.map((session) => session.serve('train-7')));
+    const stray = "'x/y.sock' is no socket and no system on gpu1, only train";
+    await assertRefused(['pause', ...vias, 'gpu1/x/y.sock'], stray);
+    const both = '2 systems run on gpu1 and on gpu2: gpu1/train, gpu2/train: name one, or --all';
+    await assertRefused(['pause', ...vias], both);
+    assert.deepEqual(webs.map(({ requests }) => requests), [[], []]);
   });
 
   it('splits the command as a shell does', async (t) => {
@@ -98,7 +112,7 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
     for (const text of ['gpu1', 'gpu1=ana@gpu1', 'gpu1="ana@gpu1"']) {
       const { code, stderr } = await reach(t, [text], ['list'], env);
       const host = text.includes('ana') ? 'ana@gpu1' : 'gpu1';
-      const error = `gpu1: ssh ended with exit code 255: -o BatchMode=yes -T -o RemoteCommand=none -- ${host}`;
+      const error = `gpu1: cannot be reached: -o BatchMode=yes -T -o RemoteCommand=none -- ${host}`;
       assert.deepEqual([code, stderr], [5, `control-client: ${error}\n`]);
     }
     const session = openSession(t);
@@ -115,29 +129,34 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
     const is = async (words: string[], expected: string[], given = vias): Promise<void> => {
       const { code, stdout, stderr } = await reach(t, given, ['status', ...words]);
       const lines = linesOf(stdout).sort(); // as the responses come
-      const all = expected.map((name) => `${name}  active`).sort();
+      const width = Math.max(...expected.map(({ length }) => length));
+      const all = expected.map((name) => `${name.padEnd(width)}  active`).sort();
       assert.deepEqual({ code, lines, stderr }, { code: 0, lines: all, stderr: '' }, `${words}`);
     };
     const path = join(one.folder, 'train-7.sock');
     const { port } = await startWeb(t);
     await Promise.all([
-      is(['train'], ['gpu1/train-7', 'gpu2/train-7']), is(['7'], ['gpu1/train-7', 'gpu2/train-7']),
-      is(['gpu2/train', 'gpu1/train-7'], ['gpu2/train-7', 'gpu1/train-7']),
-      is(['gpu1/7'], ['gpu1/train-7']), is(['gpu2/'], ['gpu2/train-7']),
-      is(['gpu?/t*n'], ['gpu1/train-7', 'gpu2/train-7']), is(['*2/'], ['gpu2/train-7']),
-      is(['tr*'], ['gpu1/train-7', 'gpu2/train-7']),
+      is(['train'], ['gpu1/train', 'gpu2/train']), is(['7'], ['gpu1/train', 'gpu2/train']),
+      is(['gpu2/train', 'gpu1/train-7'], ['gpu2/train', 'gpu1/train']),
+      is(['gpu1/7'], ['gpu1/train']), is(['gpu2/'], ['gpu2/train']),
+      is(['gpu?/t*n'], ['gpu1/train', 'gpu2/train']), is(['*2/'], ['gpu2/train']),
+      is(['tr*'], ['gpu1/train', 'gpu2/train']), is([], ['gpu1/train', 'gpu2/train']),
     ]);
     await Promise.all([
       is([`gpu1/:${port}`], [`gpu1/:${port}`]), is([`gpu2/127.0.0.1:${port}`], [`gpu2/127.0.0.1:${port}`]),
       is([`gpu2/unix:${path}`], [`gpu2/unix:${path}`]), is([`gpu2/${path}`], [`gpu2/${path}`]),
     ]);
-    await one.serve('train-8');
+    const eighth = await one.serve('train-8');
     await Promise.all([
       is([`:${port}`], [`gpu1/:${port}`], [via('gpu1', one)]),
-      is(['train-7'], ['gpu1/train-7'], [via('gpu1', one)]),
+      is(['train-7'], ['gpu1/train'], [via('gpu1', one)]),
       is(['--port', `${port}`], [`gpu1/localhost:${port}`], [via('gpu1', one)]),
       is(['--socket', path], [`gpu1/unix:${path}`], [via('gpu1', one)]),
+    ]);
+    assert.deepEqual(eighth.requests, []);
+    await Promise.all([
       is(['--dir', one.folder, '--all'], ['gpu2/train-7', 'gpu2/train-8'], [via('gpu2', two)]),
+      is(['train'], ['gpu1/train-7', 'gpu1/train-8', 'gpu2/train']),
     ]);
     assert.ok(web.requests.length > 0 && other.requests.length > 0);
   });
@@ -148,13 +167,13 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
     const [here, there, nowhere] = [via('here', session), 'there=/nowhere/x y', 'nowhere=/nowhere/x y'];
     const absent = ['there', 'nowhere'].map((label) => `${label}: ${NO_COMMAND}`);
     const cases: [vias: string[], args: string[], code: number, stdout: string[], unreachable?: number][] = [
-      [[here], ['pause', 'train'], 0, ['here/train-7  ok']],
-      [[here, there], ['pause', 'train'], 5, ['here/train-7  ok'], 1],
-      [[here, there, nowhere], ['pause', '--all'], 5, ['here/train-7  ok'], 2],
-      [[here, there, nowhere], ['pause', 'here/train'], 0, ['here/train-7  ok']],
+      [[here], ['pause', 'train'], 0, ['here/train  ok']],
+      [[here, there], ['pause', 'train'], 5, ['here/train  ok'], 1],
+      [[here, there, nowhere], ['pause', '--all'], 5, ['here/train  ok'], 2],
+      [[here, there, nowhere], ['pause', 'here/train'], 0, ['here/train  ok']],
       [[there, nowhere], ['pause', '--all'], 5, [], 2],
       [[there, nowhere], ['pause', 'train'], 5, [], 2],
-      [[there, here], ['pause', 'there/', 'there/x', 'there/7', '7'], 5, ['here/train-7  ok'], 1],
+      [[there, here], ['pause', 'there/', 'there/x', 'there/7', '7'], 5, ['here/train  ok'], 1],
       [[there], ['pause', 'train'], 5, [], 1],
       [[there], ['list'], 5, [], 1],
       [[there], ['wait', 'offline', 'train'], 5, [], 1],
@@ -170,7 +189,11 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
     assert.equal(requests.filter((line) => line === 'POST /api/pause').length, 5);
     const empty = openSession(t);
     const ended = await reach(t, [via('a', empty), via('b', empty)], ['list']);
-    assert.deepEqual(ended, { code: 0, stdout: '', stderr: 'control-client: no live system on a or on b\n' });
+    assert.deepEqual(ended, { code: 0, stdout: '', stderr: 'control-client: nothing runs on a or on b\n' });
+    for (const [command, stdout] of [['status', 'offline\n'], ['pause', '']] as const) {
+      const none = await reach(t, [via('a', empty)], [command]);
+      assert.deepEqual(none, { code: 3, stdout, stderr: 'control-client: nothing runs on a\n' });
+    }
     const one = await reach(t, [via('a', empty)], ['status', 'train']);
     const rule = 'an address has a port, such as a/:9000';
     assert.deepEqual([one.code, one.stderr], [2, `control-client: there is no system 'train' on a; ${rule}\n`]);
@@ -189,9 +212,11 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
 
   it('reports a system at an address of a machine that cannot be reached as not answering', async (t) => {
     const run = (...args: string[]): Promise<Ended> => reach(t, ['m=/nowhere/x y'], args);
-    const [status, pause, wait] = await Promise.all([
-      run('status'), run('pause', ':80', '--wait'), run('wait', 'offline', ':80', '--timeout', '1'),
+    const [none, status, pause, wait] = await Promise.all([
+      run('status'), run('status', '--port', '8391'), run('pause', ':80', '--wait'),
+      run('wait', 'offline', ':80', '--timeout', '1'),
     ]);
+    assert.deepEqual(none, { code: 5, stdout: '', stderr: `control-client: m: ${NO_COMMAND}\n` });
     assert.deepEqual([status.code, status.stdout], [5, `m/localhost:8391  no answer: ${NO_COMMAND}\n`]);
     assert.deepEqual([pause.code, pause.stderr], [5, `control-client: m/:80: pause not sent: ${NO_COMMAND}\n`]);
     const reason = 'not offline after N s: the system does not report its status';
@@ -202,13 +227,13 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
     const session = openSession(t);
     const { requests } = await session.serve('train-7');
     const file = join(makeFolder(t), 'pid');
-    const { XDG_RUNTIME_DIR } = session.env;
-    const script = `[ -e ${file} ] && exit 7; echo $$ >${file}; XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR} exec "$@"`;
+    const { CONTROL_DIR } = session.env;
+    const script = `[ -e ${file} ] && exit 7; echo $$ >${file}; CONTROL_DIR=${CONTROL_DIR} exec "$@"`;
     const waiting = reach(t, [viaShell('m', script)], ['wait', 'paused', 'train', '--timeout', '20']);
     await until(() => requests.length > 1);
     process.kill(Number(readFileSync(file, 'utf8')), 'SIGKILL');
     const { code, stderr } = await waiting;
-    assert.match(stderr, /: m\/train-7: not paused after \S+ s: sh (ended with exit code 7|was killed by SIGKILL)\n$/);
+    assert.match(stderr, /: m\/train: not paused after \S+ s: sh (ended with exit code 7|was killed by SIGKILL)\n$/);
     assert.equal(code, 4);
   });
 
@@ -241,8 +266,8 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
     assert.deepEqual([unread.code, unread.stderr], [0, '']);
     await startServer(t, { name: 'eval', socketPath: `${three.folder}/`, token: TOKEN });
     const locked = await reach(t, [...vias, via('c', three)], ['pause', 'eval'], { CONTROL_TOKEN: TOKEN });
-    const [title, hint] = [`c/eval-${process.pid}`, 'it needs a token, and a name without a label gets none'];
-    assert.deepEqual([locked.code, locked.stderr], [1, `control-client: ${title}: ${hint}: write ${title}\n`]);
+    const hint = `it needs a token, and a name without a label gets none: write c/eval-${process.pid}`;
+    assert.deepEqual([locked.code, locked.stderr], [1, `control-client: c/eval: ${hint}\n`]);
   });
 
   it('shows the command neither the token nor the names', async (t) => {
@@ -250,11 +275,11 @@ describe('--via', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
     await session.serve('train-7');
     const folder = makeFolder(t);
     const show = `env >${folder}/env; echo "$@" >${folder}/words`;
-    const script = `${show}; XDG_RUNTIME_DIR=${session.env.XDG_RUNTIME_DIR} exec "$@"`;
+    const script = `${show}; CONTROL_DIR=${session.env.CONTROL_DIR} exec "$@"`;
     const secrets = { CONTROL_TOKEN: TOKEN, CONTROL_NAME: 'own-name' };
     const { code } = await reach(t, [viaShell('m', script)], ['pause', 'train'], secrets);
     assert.equal(code, 0);
-    const secret = new RegExp(`CONTROL_|${TOKEN}|train|own-name`);
+    const secret = new RegExp(`CONTROL_(?!DIR=)|${TOKEN}|train|own-name`);
     for (const name of ['env', 'words']) assert.doesNotMatch(readFileSync(join(folder, name), 'utf8'), secret, name);
   });
 });

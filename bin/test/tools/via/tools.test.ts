@@ -19,7 +19,7 @@ import type { Session } from '../client/systems.ts';
 
 const SUITE = { ...LIMIT, concurrency: 2, skip: lacks('Unix') };
 const BY = 'ana@laptop';
-/** The title of a system that the test launches, without its machine. */
+/** The name and process id of a system that the test launches, without its machine. */
 const TITLE = `train-${process.pid}`;
 const GONE = '(sh was killed by SIGKILL|sh ended with exit code 255: no route to host)';
 
@@ -49,7 +49,7 @@ function openMachine(t: TestContext, label: string): Machine {
   writeFileSync(script, `
     [ -e '${gone}' ] && { echo 'no route to host' >&2; exit 255; }
     echo $$ > '${started}'
-    XDG_RUNTIME_DIR='${session.env.XDG_RUNTIME_DIR}' exec "$@"
+    CONTROL_DIR='${session.env.CONTROL_DIR}' exec "$@"
   `);
   const isStarted = (): boolean => existsSync(started);
   const leave = (): void => {
@@ -77,16 +77,16 @@ describe('control-client --via', SUITE, () => {
   it('sends to the systems that are meant, and begins each line with their machines', async (t) => {
     const { vias } = await openPair(t);
     const rows: [args: string[], ...lines: string[]][] = [
-      [['status', 'train'], `a/${TITLE}  active`, `b/${TITLE}  active`],
-      [['status', 'a/train'], `a/${TITLE}  active`],
-      [['status', `b/${process.pid}`], `b/${TITLE}  active`],
-      [['pause', `b/${TITLE}`, '--wait', '--by', BY, '--reason', 'lunch'], `b/${TITLE}  paused`],
-      [['wait', 'paused', 'b/'], `b/${TITLE}  paused`],
-      [['status', '--all'], `a/${TITLE}  active`, `b/${TITLE}  paused`],
-      [['resume', 'train', '--mine', '--by', BY], `a/${TITLE}  active`, `b/${TITLE}  active`],
-      [['wait', 'loss < 0.5', 'train'], `a/${TITLE}  0.3`, `b/${TITLE}  0.3`],
-      [['run', 'evaluate', 'episodes=7', 'b/train', '--wait'], `b/${TITLE}  7`],
-      [['save-state', '--wait', '--all'], `a/${TITLE}  states/3.json`, `b/${TITLE}  states/3.json`],
+      [['status', 'train'], 'a/train  active', 'b/train  active'],
+      [['status', 'a/train'], 'a/train  active'],
+      [['status', `b/${process.pid}`], 'b/train  active'],
+      [['pause', `b/${TITLE}`, '--wait', '--by', BY, '--reason', 'lunch'], 'b/train  paused'],
+      [['wait', 'paused', 'b/'], 'b/train  paused'],
+      [['status', '--all'], 'a/train  active', 'b/train  paused'],
+      [['resume', 'train', '--mine', '--by', BY], 'a/train  active', 'b/train  active'],
+      [['wait', 'loss < 0.5', 'train'], 'a/train  0.3', 'b/train  0.3'],
+      [['run', 'evaluate', 'episodes=7', 'b/train', '--wait'], 'b/train  7'],
+      [['save-state', '--wait', '--all'], 'a/train  states/3.json', 'b/train  states/3.json'],
     ];
     for (const [args, ...lines] of rows) {
       const { code, stdout, stderr } = await call([...vias, ...args]);
@@ -94,7 +94,7 @@ describe('control-client --via', SUITE, () => {
     }
     const { stdout } = await call([...vias, 'info', 'train']);
     const starts = new Set(linesOf(stdout).map((line) => line.split(' ')[0]));
-    assert.deepEqual([...starts].sort(), [`a/${TITLE}`, `b/${TITLE}`]);
+    assert.deepEqual([...starts].sort(), ['a/train', 'b/train']);
   });
 
   it('lists machine by machine, and names the machine in JSON', async (t) => {
@@ -118,7 +118,7 @@ describe('control-client --via', SUITE, () => {
 
   it('says so if a machine has no live system', async (t) => {
     const { via } = openMachine(t, 'a');
-    const warning = 'control-client: no live system in a/\n';
+    const warning = 'control-client: nothing runs in a/\n';
     assert.deepEqual(await call(['--via', via, 'pause', 'a/']), { code: 3, stdout: '', stderr: warning });
   });
 
@@ -140,10 +140,10 @@ describe('control-client --via', SUITE, () => {
     }, () => stdout);
     const [idA = '', idB = ''] = ['a', 'b'].map((label) => new RegExp(`^${label}/.* (\\w+-q1),`, 'm').exec(stdout)?.[1]);
     const no = await call([...vias, 'answer', idB, 'b/train', '--no']);
-    assert.equal(no.stdout, `b/${TITLE}  approved=false (Go on?)\n`);
+    assert.equal(no.stdout, 'b/train  approved=false (Go on?)\n');
     await until(() => answers.length > 0);
     const yes = await call([...vias, 'answer', idA, '--all', '--yes']);
-    assert.equal(yes.stdout, `a/${TITLE}  approved=true (Go on?)\n`);
+    assert.equal(yes.stdout, 'a/train  approved=true (Go on?)\n');
     await until(() => answers.length > 1);
     assert.deepEqual(answers, [['b', { approved: false }], ['a', { approved: true }]]);
   });
@@ -156,12 +156,12 @@ describe('control-client --via', SUITE, () => {
     const json = openMachine(t, 'c');
     await json.launch('train', HOOKS);
     const other = watch(t, ['--via', json.via, '--all', '--json']);
-    await shows(new RegExp(`a/${TITLE}  active`));
-    await shows(new RegExp(`b/${TITLE}  active`));
+    await shows(/a\/train  active/);
+    await shows(/b\/train  active/);
     a.leave();
-    await shows(new RegExp(`a/${TITLE}  no answer: ${GONE}`));
+    await shows(new RegExp(`a/train  no answer: ${GONE}`));
     a.comeBack();
-    await shows(new RegExp(`no answer[^]*a/${TITLE}  active`));
+    await shows(/no answer[^]*a\/train  active/);
     await until(() => existsSync(file) && readFileSync(file, 'utf8') === `a/${TITLE} no answer\n`);
     assert.doesNotMatch(output(), /offline|b\/.*no answer/);
     await other.shows(/"status":"active"/);
@@ -198,7 +198,7 @@ describe('control-client --via', SUITE, () => {
   it('pauses for a while; interrupted, it names the machines in the command that resumes', async (t) => {
     const { vias } = await openPair(t);
     const { stdout } = await runProgram(t, 'client', [...vias, 'pause', 'train', '--for', '1']);
-    const lines = ['active', 'paused'].flatMap((status) => [`a/${TITLE}  ${status}`, `b/${TITLE}  ${status}`]);
+    const lines = ['active', 'paused'].flatMap((status) => [`a/train  ${status}`, `b/train  ${status}`]);
     assert.deepEqual(linesOf(stdout).filter((line) => !line.startsWith('until ')).sort(), lines.sort());
     const { child, shows, ended } = startProgram(t, 'client', [...vias, 'pause', 'a/train', '--for', '300']);
     await shows(/paused\n/);
@@ -225,11 +225,10 @@ describe('control-console and control-kbctl --via', SUITE, () => {
     const { a, b, vias } = await openPair(t);
     const { stdout } = await runProgram(t, 'console', [...vias, 'b/train'], 'status\npause\nevaluate episodes=7\n');
     assert.match(stdout, /^active.*\npaused .*\nevaluate: 7 .*\n$/);
-    assert.equal((await call([...vias, 'status', 'a/train'])).stdout, `a/${TITLE}  active\n`);
+    assert.equal((await call([...vias, 'status', 'a/train'])).stdout, 'a/train  active\n');
     const { code, stderr } = await runProgram(t, 'console', [...vias, 'train']);
-    const both = `a/${TITLE} and b/${TITLE}`;
     assert.deepEqual([code, stderr], [
-      2, `control-console: TARGET must be one system, got 'train', which matches ${both}\n`,
+      2, "control-console: TARGET must be one system, got 'train', which matches a/train and b/train\n",
     ]);
     a.leave();
     const alone = await runProgram(t, 'console', [...vias, 'train']);
@@ -242,26 +241,26 @@ describe('control-console and control-kbctl --via', SUITE, () => {
     const { a } = await openPair(t);
     const { shows, type } = await terminal(t, `--via '${a.via}' a/train`);
     await shows(new RegExp(prompt('active.*')));
-    await type('status\r', new RegExp(`active[^]*control-console a/${TITLE} `));
+    await type('status\r', /active[^]*control-console a\/train /);
     a.leave();
     await type('pause\r', new RegExp(`pause not sent: a/unix:\\S+ does not respond: ${GONE}\\s[^]*\\(no answer`));
     a.comeBack();
-    await shows(new RegExp(`no answer[^]*control-console a/${TITLE} \\(active.*\\) > $`));
+    await shows(/no answer[^]*control-console a\/train \(active.*\) > $/);
   });
 
   it('control-kbctl pauses a system over there, and shows when the machine goes and comes back', async (t) => {
     const { a, vias } = await openPair(t);
     const { say, shows, output } = startHelped(t, [...vias, 'a/train']);
     say(READY);
-    await shows(/^a\/unix:\S+: active$/m);
+    await shows(/^a\/train: active$/m);
     say('hit 0');
     await shows(/^pause … paused after /m);
     a.leave();
-    await shows(/paused after .*\na\/unix:\S+: no answer$/m);
+    await shows(/paused after .*\na\/train: no answer$/m);
     a.comeBack();
-    await shows(/: no answer\na\/unix:\S+: paused$/m);
+    await shows(/: no answer\na\/train: paused$/m);
     const statuses = linesOf((await call([...vias, 'status', 'train'])).stdout).sort();
-    assert.deepEqual(statuses, [`a/${TITLE}  paused`, `b/${TITLE}  active`]);
+    assert.deepEqual(statuses, ['a/train  paused', 'b/train  active']);
     assert.doesNotMatch(output(), /offline/);
   });
 });
