@@ -1150,7 +1150,7 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
       const { body, head: { query } } = connection;
       const command = commandNames[code];
       const isLarge = body.length > routes.maxArguments;
-      if (command !== undefined && (isLarge || !/^(\{\s*\}|null|)$/.test(body.toString('latin1').trim()))) {
+      if (command && body.length > 0 && (isLarge || !/^(\{\s*\}|null|)$/.test(body.toString('latin1').trim()))) {
         const error = `${command} takes no body: send by and reason in the query, ?by=ana&reason=lunch`;
         return server.send(connection, prepare(isLarge ? 413 : 400, { error }));
       }
@@ -1597,7 +1597,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   const isNamed = folders.length > 0 && !process.env['CONTROL_RUN'];
   const socketName = `${name.replace(/[^\w.-]/g, '_').slice(0, 32)}-${process.pid}.sock`;
   const socketPath = resolveSocketPath(options.socketPath ?? undefined, socketName);
-  // A session's folder goes at logout; only root can make it anew: tools look in both.
+  // A session's folder goes at logout; only root can make it: tools look in both.
   const other = socketPath?.replace(/^\/run\/user\/(\d+)\/control\/(?=[^/]+$)/, '/tmp/control-$1/');
   const given = socketPath === undefined ? [] : [socketPath, other as string];
   return {
