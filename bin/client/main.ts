@@ -122,7 +122,7 @@ async function selectFor(commandLine: CommandLine, requestMs: number): Promise<S
     });
     const waitedMs = performance.now() - start;
     if (found.targets.length > 0 || !mayStart || unreachable.size > 0) {
-      commandLine.timeoutMs = Math.max(1, timeoutMs - waitedMs);
+      if (mayStart) commandLine.timeoutMs = Math.max(1, timeoutMs - waitedMs); // opening links takes none of it
       return found;
     }
     if (waitedMs >= timeoutMs) {

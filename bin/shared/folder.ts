@@ -276,7 +276,7 @@ function isOther(user: number | null): boolean {
 }
 
 /** The process ids in the paths of sockets. */
-function pidsIn(paths: Iterable<string>): string[] {
+export function pidsIn(paths: Iterable<string>): string[] {
   return [...paths].flatMap((path) => new Socket(path).pid ?? []);
 }
 

@@ -21,7 +21,7 @@ import { deflateRawSync } from 'node:zlib';
 import { checkTrusted, DEFAULT_HOST, DEFAULT_PORT, socketFolders } from '../../control.ts';
 import { listOf, type ListOption, suggest, UsageError, warn } from './cli.ts';
 import { LINK_ENDED, type Machine, type Reach } from './client.ts';
-import { Folder, type Found, LocalFolder, MAX_PATH_LENGTH, ownerOf, patternOf, Socket } from './folder.ts';
+import { Folder, type Found, LocalFolder, MAX_PATH_LENGTH, ownerOf, patternOf, pidsIn, Socket } from './folder.ts';
 import { excerpt } from './text.ts';
 import type { Socket as Stream } from 'node:net';
 
@@ -151,8 +151,9 @@ export function dial(
     });
     await Promise.all(tries);
     const paths = [...known.keys()].sort();
-    const { user, pid } = userAt(port, hasPort ? paths.map((path) => path.replace(/.*-|\.sock$/g, '')) : []);
-    if (hasPort && pid === undefined && (user === null || user === uid)) paths.push(`:${port}`);
+    const pids = paths.map((path) => path.replace(/.*-|\.sock$/g, ''));
+    const owner = hasPort ? userAt(port, pids) : { user: -1 };
+    if (owner.pid === undefined && (owner.user === null || owner.user === uid)) paths.push(`:${port}`);
     if (`${paths}` !== listed) send('0', 'LIST', paths.join('\0'));
     listed = `${paths}`;
     setTimeout(scan, 1000);
@@ -569,6 +570,9 @@ const MAX_PATIENCE_MS = 600_000; // links give up earlier
 const SCAN_MS = 1000; // between two searches for what is new
 const MAX_NEW = 64; // systems that a machine may add at a search
 
+/** Several hosts in one --via: in a command, a comma may mean anything. */
+const HOSTS = /^[\w.@-]+(?: *, *[\w.@-]+)+$/;
+
 const links = new Map<string, Link>(); // each is kept while the tool runs
 
 /**
@@ -595,9 +599,6 @@ export function foldersOf({ via, dir }: Where): Folder[] {
   }
   return folders.size === 0 ? [new LocalFolder(dir)] : [...folders.values()];
 }
-
-/** In a command, a comma may mean anything. */
-const HOSTS = /^[\w.@-]+(?: *, *[\w.@-]+)+$/;
 
 /** Returns the label and the words of the command; null for this machine. */
 function parseVia(option: string, text: string): [label: string, command: string[] | null] {
@@ -708,8 +709,7 @@ class FarFolder extends Folder {
   /** For tools that search again and again, finds a few new systems at a time: a machine may invent them. */
   override async systems(reach: Reach, known?: ReadonlySet<string>): Promise<Found[]> {
     const found = await super.systems(reach, known);
-    const pids = [...this.machine.sockets].flatMap((path) => new Socket(path).pid ?? []);
-    if (this.machine.hasPort) found.push(...await this.atPort(pids, reach, known));
+    if (this.machine.hasPort) found.push(...await this.atPort(pidsIn(this.machine.sockets), reach, known));
     if (known === undefined) return found;
     const taken = found.slice(0, this.#maxNew);
     this.#maxNew = MAX_NEW;
