@@ -5,7 +5,9 @@ import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { launch, SystemStatus } from '../control.ts';
 import { advance, createSearch, evaluate, listCheckpoints, loadCheckpoint, saveCheckpoint } from './demo/search.ts';
-import { describeOptions, EXIT, parseDuration, parseInteger, parseOptions, run, warn } from './shared/cli.ts';
+import {
+  describeOptions, EXIT, type Options, parseDuration, parseInteger, parseOptions, run, warn,
+} from './shared/cli.ts';
 import {
   baseUrlOf, explainPort, parseServerOptions, placeOf, SERVER_ENVIRONMENT_HELP, SERVER_OPTIONS,
 } from './shared/client.ts';
@@ -15,16 +17,22 @@ const SLICE_STEPS = 200; // computed at once
 const SLICE_MS = 10; // from one slice to the next, so that its progress can be watched
 const round = (value: number): number => Number(value.toPrecision(4));
 
+const parseLoss = (option: string, text: string): number => parseInteger(option, text, 1, 100);
+const parseSeed = (option: string, text: string): number => parseInteger(option, text, 0, 2 ** 32 - 1);
+
 const OPTIONS = {
   ...SERVER_OPTIONS,
   name: { ...SERVER_OPTIONS.name, help: 'name of the system (default: CONTROL_NAME, or else control-demo)' },
-  until: { type: 'string', value: 'LOSS', help: 'shut down at this loss, from 1 to 100 (default: never)' },
-  seed: { type: 'string', value: 'N', help: 'seed of a new search, from 0 to 4294967295 (default: random)' },
+  until: { type: 'string', value: 'LOSS', help: 'end at this loss, from 1 to 100 (default: never)', parse: parseLoss },
+  seed: { type: 'string', value: 'N', help: 'seed, from 0 to 4294967295 (default: random)', parse: parseSeed },
   load: { type: 'string', value: 'FILE', help: 'continue from a checkpoint; latest: from the newest in --states-dir' },
-  'save-every': { type: 'string', value: 'MINUTES', help: 'also save when the last save was MINUTES (or 90s, 2h) ago' },
+  'save-every': {
+    type: 'string', value: 'MINUTES', help: 'also save when the last save was MINUTES (or 90s, 2h) ago',
+    parse: (option, text) => parseDuration(option, text, 'minutes'),
+  },
   'states-dir': { type: 'string', value: 'DIR', default: 'states', help: 'folder for checkpoints (default states)' },
   ...LOG_OPTIONS,
-} as const;
+} as const satisfies Options;
 
 const HELP = `
 Usage: control-demo [options]
@@ -42,16 +50,14 @@ Exit codes: 0 shut down or LOSS reached, 1 failed to run or to save the last che
 async function main(): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP);
   if (parsed === null) return EXIT.DONE;
-  const { until, seed, load, 'save-every': saveEvery, 'states-dir': folder, ...access } = parsed.values;
-  const goal = until === undefined ? -1 : parseInteger('--until', until, 1, 100);
-  const newSeed = seed === undefined ? randomInt(2 ** 32) : parseInteger('--seed', seed, 0, 2 ** 32 - 1);
-  const saveMs = saveEvery === undefined ? Infinity : parseDuration('--save-every', saveEvery, 'minutes') * 60_000;
+  const { until: goal = -1, load, 'save-every': saveMs = Infinity, 'states-dir': folder, ...access } = parsed.values;
+  const { seed = randomInt(2 ** 32) } = access;
   const server = parseServerOptions(access, {}, 'control-demo');
   const log = new LogFile(access, server.name as string).open(warn);
   const { host, port, ...options } = placeOf(server);
   const newest = listCheckpoints(folder).at(-1);
   const path = load === 'latest' ? newest : load;
-  const { search, holds } = path === undefined ? { search: createSearch(newSeed), holds: [] } : loadCheckpoint(path);
+  const { search, holds } = path === undefined ? { search: createSearch(seed), holds: [] } : loadCheckpoint(path);
   console.log(path === undefined ? `a new search, seed ${search.seed}` : `continues from ${path}`);
   let [nextSlice, nextPrint, nextSave] = [0, 0, Infinity]; // by performance.now()
 

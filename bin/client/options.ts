@@ -159,9 +159,9 @@ export function parseCommandLine(args: readonly string[]): CommandLine | null {
   const isUnlimited = command.name === 'wait' && values.timeout === undefined;
   return {
     command, argument, condition, invocation, answering, words, values,
-    timeoutMs: isUnlimited ? Infinity : parseDuration('--timeout', values.timeout ?? OUTCOME_TIMEOUT_S) * 1000,
+    timeoutMs: isUnlimited ? Infinity : parseDuration('--timeout', values.timeout ?? OUTCOME_TIMEOUT_S),
     since: values.since === undefined ? -Infinity : parsePast('--since', values.since),
-    durationMs: values.for === undefined ? null : parseDuration('--for', values.for, 'seconds', LEASE_DAYS) * 1000,
+    durationMs: values.for === undefined ? null : parseDuration('--for', values.for, 'seconds', LEASE_DAYS),
     exec: parseExec(values),
   };
 }

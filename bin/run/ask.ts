@@ -2,7 +2,7 @@
 
 import { writeSync } from 'node:fs';
 import { connect } from 'node:net';
-import { describeOptions, parseDuration, parseOptions, UsageError } from '../shared/cli.ts';
+import { describeOptions, type Options, parseDuration, parseOptions, UsageError } from '../shared/cli.ts';
 import { describeAuthor } from '../shared/describe.ts';
 import { excerpt, isRecord, MAX_VALUE_LENGTH, printableJson } from '../shared/text.ts';
 
@@ -10,12 +10,16 @@ const CODES = { YES: 0, NO: 1, EXPIRED: 4, WITHDRAWN: 5 } as const;
 const SOON_MS = 200; // a refusal comes sooner
 
 const OPTIONS = {
-  timeout: { type: 'string', value: 'SECONDS', help: 'the question expires after this time (default: never)' },
+  timeout: {
+    type: 'string', value: 'SECONDS', help: 'the question expires after this time (default: never)',
+    parse: (option, text) => parseDuration(option, text) / 1000,
+  },
   parameters: {
     type: 'string', value: 'JSON',
     help: `what the answer consists of, such as '{"file":{"type":"string"}}': prints it as JSON (default: yes or no)`,
+    parse: parseJson,
   },
-} as const;
+} as const satisfies Options;
 
 const HELP = `
 Usage: control-run ask MESSAGE [--timeout SECONDS] [--parameters JSON]
@@ -44,11 +48,7 @@ export async function askFromShell(args: readonly string[], say: (message: strin
   if (parsed === null) return 0;
   const { values: { timeout, parameters }, positionals: [message] } = parsed;
   if (message === undefined) throw new UsageError('MESSAGE is missing; see control-run ask --help');
-  const question = JSON.stringify({
-    message,
-    timeout: timeout === undefined ? undefined : parseDuration('--timeout', timeout),
-    parameters: parameters === undefined ? undefined : parseJson('--parameters', parameters),
-  });
+  const question = JSON.stringify({ message, timeout, parameters });
   const path = process.env['CONTROL_RUN_SOCKET'];
   if (!path) throw new UsageError('nobody can answer: not under control-run, which sets CONTROL_RUN_SOCKET');
   const timer = setTimeout(() => say(`waits for an answer: ${excerpt(message, MAX_VALUE_LENGTH)}`), SOON_MS);

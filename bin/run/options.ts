@@ -141,8 +141,8 @@ export function parseCommandLine(commandLine: readonly string[]): CommandLine | 
     resumeCommand: parseShellCommand('--resume-command', values['resume-command']),
     state: values.state === undefined ? undefined : new StateFile(parseText('--state', values.state)),
     log: new LogFile(values, access.name as string),
-    graceMs: parseDuration('--grace', values.grace) * 1000,
-    forceStopMs: forceStop === undefined ? undefined : parseDuration('--force-stop', forceStop) * 1000,
+    graceMs: parseDuration('--grace', values.grace),
+    forceStopMs: forceStop === undefined ? undefined : parseDuration('--force-stop', forceStop),
     maxRestarts: restart === undefined ? 0 : parseRestart('--restart', restart),
   };
   return { settings, access };

@@ -72,6 +72,8 @@ export interface Option {
   help: string;
   /** Completes its value: with these words (also after a comma), file names or host names. */
   completion?: readonly string[] | 'files' | 'hosts';
+  /** Reads its value, and names the option in the error; without it, the value is the text. */
+  parse?: (option: string, text: string) => unknown;
 }
 
 /** An option with a value. */
@@ -93,7 +95,13 @@ const COMMON_OPTIONS = {
 
 export type Options = Readonly<Record<string, Option>>;
 export type NamedOption = [name: string, option: Option];
-type Parsed<T extends Options> = ReturnType<typeof parseArgs<{ options: T; strict: true; allowPositionals: true }>>;
+
+type Value<T extends Option> = T extends { parse: (option: string, text: string) => infer V } ? V
+  : T extends { type: 'boolean' } ? boolean : string;
+type Given<T extends Option> = T extends { multiple: true } ? Value<T>[] : Value<T>;
+type WithDefault<T extends Options> = { [K in keyof T as T[K] extends { default: unknown } ? K : never]: Given<T[K]> };
+/** The values of options, as their `parse` returns them. */
+export type ValuesOf<T extends Options> = { -readonly [K in keyof T]?: Given<T[K]> | undefined } & WithDefault<T>;
 
 /** The options of a tool, and those of all tools. */
 export function withCommon(options: Options): NamedOption[] {
@@ -104,15 +112,15 @@ export function withCommon(options: Options): NamedOption[] {
  * Parses the command line. Handles `--help` and `--version` itself and then returns null.
  *
  * @param help What `--help` prints; may depend on the first positional argument.
- * @throws {UsageError} If an option is unknown, given twice or lacks its value, or if there are more than
- *   `maxPositionals` positional arguments.
+ * @throws {UsageError} If an option is unknown, given twice or lacks its value, if there are more than `maxPositionals`
+ *   positional arguments, or if a value is invalid.
  */
 export function parseOptions<const T extends Options>(
   options: T,
   help: string | ((word: string | undefined) => string),
   maxPositionals: number = 0,
   args: readonly string[] = process.argv.slice(2),
-): Parsed<T> | null {
+): { values: ValuesOf<T>; positionals: string[] } | null {
   let parsed;
   try {
     const config = { ...options, ...COMMON_OPTIONS };
@@ -135,7 +143,12 @@ export function parseOptions<const T extends Options>(
   }
   const extra = parsed.positionals[maxPositionals];
   if (extra !== undefined) throw new UsageError(`unexpected argument '${extra}'; see --help`);
-  return parsed as unknown as Parsed<T>;
+  const values = Object.entries(parsed.values).map(([name, value]) => {
+    const { parse = (_: string, text: string): unknown => text } = options[name] ?? {};
+    const read = (text: unknown): unknown => typeof text === 'string' ? parse(`--${name}`, text) : text;
+    return [name, Array.isArray(value) ? value.map(read) : read(value)];
+  });
+  return { values: Object.fromEntries(values) as ValuesOf<T>, positionals: parsed.positionals };
 }
 
 /** The first sentence of a parseArgs error, in the style of the other messages. */
@@ -200,7 +213,7 @@ const SECONDS = { s: 1, m: 60, h: 3600, d: 86_400 } as const;
 const TIMER_DAYS = 24; // the longest that a timer of Node takes
 
 /**
- * A duration, with its unit (`90s`, `30m`, `2h`, `1.5d`) or without it.
+ * A duration in milliseconds, given with its unit (`90s`, `30m`, `2h`, `1.5d`) or without it.
  *
  * @throws {UsageError} If the text is not a duration, or longer than `maxDays`.
  */
@@ -210,10 +223,9 @@ export function parseDuration(
   unit: 'seconds' | 'minutes' = 'seconds',
   maxDays: number = TIMER_DAYS,
 ): number {
-  const size = unit === 'seconds' ? 1 : 60;
-  const [, digits = '', suffix] = /^(\d+\.?\d*|\.\d+)([smhd]?)$/.exec(text) ?? [];
-  const value = Number(digits) * (suffix ? SECONDS[suffix as keyof typeof SECONDS] / size : 1);
-  if (value > 0 && value * size <= maxDays * SECONDS.d) return value;
+  const [, digits = '', suffix = unit.charAt(0)] = /^(\d+\.?\d*|\.\d+)([smhd])?$/.exec(text) ?? [];
+  const seconds = Number(digits) * SECONDS[suffix as keyof typeof SECONDS];
+  if (seconds > 0 && seconds <= maxDays * SECONDS.d) return seconds * 1000;
   const form = `a number of ${unit} or a duration (30m, 2h, 1.5d), above 0 and up to ${maxDays}d`;
   throw new UsageError(`${option} must be ${form}, got '${text}'`);
 }
@@ -229,7 +241,7 @@ const DATE = /^(\d{4}-\d\d-\d\d)(?:[T ](([01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\
  * @throws {UsageError} If the text is neither.
  */
 export function parsePast(option: string, text: string, now: Date = new Date()): number {
-  if (/[smhd]$/.test(text)) return now.getTime() - parseDuration(option, text, 'seconds', PAST_DAYS) * 1000;
+  if (/[smhd]$/.test(text)) return now.getTime() - parseDuration(option, text, 'seconds', PAST_DAYS);
   const [, hours, minutes, seconds = 0] = CLOCK.exec(text) ?? [];
   const [, date = '', clock = '00:00'] = DATE.exec(text) ?? [];
   const time = new Date(hours === undefined ? `${date}T${clock}` : now);
