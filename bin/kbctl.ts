@@ -14,7 +14,7 @@ import { listenWindows } from './kbctl/windows.ts';
 import { listenX11 } from './kbctl/x11.ts';
 import { describeOptions, EXIT, paintStatus, parseOptions, run } from './shared/cli.ts';
 import {
-  ADDRESS_OPTIONS, BY, ENVIRONMENT_HELP, isUnanswered, NO_ANSWER, type PrintableClient, type PrintableReply,
+  ADDRESS_OPTIONS, BY, ENVIRONMENT_HELP, NO_ANSWER, type PrintableClient, type PrintableReply,
 } from './shared/client.ts';
 import { DIR_OPTION, TARGET_HELP } from './shared/folder.ts';
 import { selectClient } from './shared/names.ts';
@@ -231,7 +231,7 @@ class Sender {
     if (received.state === 'failed') return `failed: ${error}`;
     if (outcome === 'failed') return `refused: ${error.charAt(0).toLowerCase()}${error.slice(1)}`;
     if (outcome === 'offline') {
-      return reply.ok || isUnanswered(reply) ? summary : `offline: ${error.replace('http://', '')}`;
+      return reply.ok || reply.fault === 'silent' ? summary : `offline: ${error.replace('http://', '')}`;
     }
     if (!reply.ok) return reply.error.replace(`${command} `, ''); // the line begins with it
     return superseded.aborted ? 'accepted, not confirmed' : summary;

@@ -1,7 +1,7 @@
 // One system on the board: follows it, sends it commands, and keeps the state that pages show.
 
 import { SystemStatus } from '../../control.ts';
-import { BY, isAbsent, LINK_ENDED, NO_ANSWER } from '../shared/client.ts';
+import { BY, LINK_ENDED, NO_ANSWER } from '../shared/client.ts';
 import { commandsOf, hasEnded, isCrash, progressOf, savedBy } from '../shared/describe.ts';
 import { hasLog, readHistory } from '../shared/log.ts';
 import { describeDone, follow, FollowedSystem } from '../shared/system.ts';
@@ -182,7 +182,7 @@ export class BoardSystem {
     if (parameter !== '') sent.parameter = parameter;
     if (command === 'shutdown' && sent.state === 'done') { // the program may end before it can report that
       this.#takeSave({ command, state: 'done', value: received.value, at: new Date().toISOString() });
-      if (!isAbsent(reply)) this.#system.confirmShutdown({ by: BY, reason });
+      if (reply.fault !== 'offline') this.#system.confirmShutdown({ by: BY, reason });
     }
     this.#publish();
   }

@@ -2,7 +2,6 @@
 
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isAbsent, isDenied, isUnanswered } from '../shared/client.ts';
 import { ageOf, type Question, questionsIn } from '../shared/declared.ts';
 import { describeDetail, describeEnd, describeStatus, splitDetail } from '../shared/describe.ts';
 import { FollowedSystem } from '../shared/system.ts';
@@ -105,7 +104,7 @@ export class Row {
     const text = isCurrent ? describeStatus({ ...this.info, since: undefined }) : ''; // it has a column
     if (this.asks) return text === 'active' ? 'asks' : `asks; ${text}`;
     if (isCurrent) return text;
-    const isPlain = reply === null || isAbsent(reply) || isDenied(reply) || isUnanswered(reply);
+    const isPlain = reply === null || ['offline', 'denied', 'silent'].includes(`${reply.fault}`);
     const more = end !== null ? describeEnd(end) : isPlain ? '' : error;
     return more === '' ? status : `${status}: ${more}`;
   }
@@ -187,7 +186,7 @@ export class Fleet {
     for await (const reply of row.system.follow(this.#signal, WAIT_S)) {
       this.#onChange();
       const hasLeft = row.machine !== '' && !reply.ok && row.target.socket?.exists === false; // it need not refuse
-      if (!isLasting && (hasLeft || isAbsent(reply))) return this.#keep(row);
+      if (!isLasting && (hasLeft || reply.fault === 'offline')) return this.#keep(row);
       if (!reply.ok) await this.#pause();
     }
   }

@@ -1,7 +1,7 @@
 // control-client list: the targets or all live systems in a folder, and what they are doing; and the tables for it.
 
 import { EXIT, paintStatus, warn } from '../shared/cli.ts';
-import { isAbsent, statusNameOf } from '../shared/client.ts';
+import { statusNameOf } from '../shared/client.ts';
 import { inParallel, type Target } from '../shared/folder.ts';
 import { jobState } from '../shared/terminal.ts';
 import { excerptOf, printable, printableJson } from '../shared/text.ts';
@@ -14,7 +14,7 @@ export async function list(targets: readonly Target[], isJson: boolean): Promise
   let exitCode: number = EXIT.DONE;
   await inParallel(targets, async (target) => {
     const reply = await target.client.ask();
-    if (isAbsent(reply) && target.socket !== undefined) return; // it has ended
+    if (reply.fault === 'offline' && target.socket !== undefined) return; // it has ended
     const row = new Row(target);
     row.system.note(statusNameOf(reply), reply);
     rows.push(row);

@@ -5,8 +5,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { type RequestOptions, SystemStatus } from '../../control.ts';
 import { EXIT, paintStatus, suggest, UsageError, warn } from '../shared/cli.ts';
 import {
-  describeUnknown, type FailedReply, isAbsent, isCurrent, isDenied,
-  isInvalid, isUnanswered, lacksInfo, type PrintableClient, type PrintableReply, STATUS_ONLY, statusNameOf, UNKNOWN,
+  describeUnknown, EXIT_OF, type FailedReply, isCurrent, type PrintableClient, type PrintableReply, STATUS_ONLY,
+  statusNameOf, UNKNOWN,
 } from '../shared/client.ts';
 import { findStatus } from '../shared/commands.ts';
 import {
@@ -44,10 +44,8 @@ export interface Invocation {
 }
 
 export function failure(reply: FailedReply, status?: string): Outcome {
-  const { error, phase, original } = reply;
-  const refused = isInvalid(reply) ? EXIT.USAGE : EXIT.REFUSED;
-  const exitCode = phase === 'answered' ? refused : isUnanswered(reply) ? EXIT.NO_ANSWER : EXIT.OFFLINE;
-  return { exitCode, json: { status, error: original }, error };
+  const { error, fault, original } = reply;
+  return { exitCode: EXIT_OF[fault], json: { status, error: original }, error };
 }
 
 /** Scripts compare the word on stdout, so the cause is printed only on a terminal. */
@@ -83,7 +81,7 @@ const EXIT_CODES: Record<Followed['outcome'], number> = {
 
 /** Refuses an option unless the server is a control.ts that knows it: others ignore it. Otherwise returns null. */
 function refuseBasic(option: string, reply: PrintableReply): Outcome | null {
-  if (reply.ok ? isCurrent(reply.body) : !lacksInfo(reply)) return null;
+  if (reply.ok ? isCurrent(reply.body) : reply.fault !== 'lacking') return null;
   const error = `${option} requires a server with control.ts 0.18 or later: leave it out`;
   return { exitCode: EXIT.USAGE, json: { error }, error, isSent: false };
 }
@@ -100,7 +98,7 @@ export async function finish(client: PrintableClient, command: string, options: 
     const reply = await client.request('info', { signal: options.signal });
     const refused = refuseBasic('--timeout', reply);
     if (refused !== null) return refused;
-    if (!reply.ok && !isAbsent(reply)) return notSent(command, reply);
+    if (!reply.ok && reply.fault !== 'offline') return notSent(command, reply);
   }
   const followed = await follow(client, command, options);
   const { outcome, value, status, summary, received, seconds } = followed;
@@ -129,7 +127,7 @@ export async function runDeclared(
   options: FollowOptions,
 ): Promise<Outcome> {
   const reply = await client.request('info');
-  if (lacksInfo(reply)) {
+  if (reply.fault === 'lacking') {
     const error = 'the server takes only pause, resume, save-state and shutdown';
     return { exitCode: EXIT.REFUSED, json: { error }, error };
   }
@@ -203,7 +201,7 @@ export async function answer(
   }));
   if (meant.length > 1) throw new UsageError(`${id === '' ? 'the id' : 'the target'} must be given: ${list}`);
   // A system that does not respond may have the question that is meant.
-  const isSure = askers.every(({ reply }) => reply.ok || isAbsent(reply) || lacksInfo(reply));
+  const isSure = askers.every(({ reply }) => reply.ok || reply.fault === 'offline' || reply.fault === 'lacking');
   const [only] = meant;
   if (only !== undefined && id === '' && isSure && askers.some(({ reply: { body } }) => haveQuestionsChanged(body))) {
     throw new UsageError(`the id must be given, because the questions have just changed: ${list}`);
@@ -334,12 +332,12 @@ export async function waitFor(
   let value: unknown;
   let [isReached, hasEnded] = [false, false];
   for await (const reply of system.follow(limit, undefined, condition === null ? 'info' : 'detail')) {
-    if (isDenied(reply)) return failure(reply);
+    if (reply.fault === 'denied') return failure(reply);
     if (condition !== null && reply.ok && !('detail' in system.info)) {
       return { exitCode: EXIT.REFUSED, json: { error: STATUS_ONLY }, error: STATUS_ONLY };
     }
     const now = performance.now();
-    const isOffline = isAbsent(reply);
+    const isOffline = reply.fault === 'offline';
     wasSeen ||= reply.ok || reply.phase !== 'connect'; // also one that hangs
     lostAt = isOffline ? lostAt ?? now : null;
     hasEnded = lostAt !== null && wasSeen && (system.end !== null || now - lostAt >= RETURN_MS);

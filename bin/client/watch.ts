@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { SystemStatus } from '../../control.ts';
 import { paintStatus, warn } from '../shared/cli.ts';
-import { type FailedReply, isDenied, NO_ANSWER, type PrintableClient } from '../shared/client.ts';
+import { type FailedReply, NO_ANSWER, type PrintableClient } from '../shared/client.ts';
 import { ASK, wordOf } from '../shared/commands.ts';
 import { describeQuestion, questionsIn } from '../shared/declared.ts';
 import { commandsOf, describeCause, describeCommand, describeEnd, hasEnded } from '../shared/describe.ts';
@@ -44,7 +44,7 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
   let before = ''; // what the system has reported before
   let completed: ReadonlySet<unknown> | null = null; // the ids of the commands that have ended before
   for await (const reply of system.follow(signal)) {
-    if (isDenied(reply)) return reply;
+    if (reply.fault === 'denied') return reply;
     const { status, end, reported } = system;
     if (reported !== before) {
       const error = reply.ok || end !== null ? undefined : target === undefined ? reply.error : system.error;

@@ -3,7 +3,7 @@
 import { SystemStatus } from '../../control.ts';
 import { paintError, paintStatus, UsageError } from '../shared/cli.ts';
 import {
-  BY, describeUnknown, isAbsent, lacksInfo, NO_ANSWER, obstacleIn, type PrintableClient, type PrintableReply,
+  BY, describeUnknown, NO_ANSWER, obstacleIn, type PrintableClient, type PrintableReply,
   statusNameOf, UNKNOWN,
 } from '../shared/client.ts';
 import { commandsFor, findCommand, helpOf, REASON_HELP, suggestCommand } from '../shared/commands.ts';
@@ -100,7 +100,7 @@ export class Session {
   /** Runs an own command. */
   async #run(name: string, words: readonly string[]): Promise<boolean> {
     const info = await this.#request('info');
-    if (!info.ok && !lacksInfo(info)) return fail(`${name} not sent: ${info.error}`);
+    if (!info.ok && info.fault !== 'lacking') return fail(`${name} not sent: ${info.error}`);
     const accepts = acceptedBy(info.body);
     const declaration = accepts.get(name);
     if (declaration === undefined) return failUnknown(name, accepts.keys());
@@ -132,7 +132,7 @@ export class Session {
   async #status(): Promise<boolean> {
     const info = await this.#request('info');
     if (info.ok) return print(describeStatusAndSave(info.body));
-    const reply = lacksInfo(info) ? await this.#request('status') : info;
+    const reply = info.fault === 'lacking' ? await this.#request('status') : info;
     if (!reply.ok) return fail(reply.error);
     return reply.value === UNKNOWN ? fail(describeUnknown(reply.original)) : print(reply.value);
   }
@@ -142,7 +142,7 @@ export class Session {
     const question = `Shut ${this.#client.target} down? (y/[N]) `;
     const piped = isTerminal ? null : await this.#lines.ask(question); // reads the answer even if the request fails
     const reply = await this.#request('status');
-    if (isAbsent(reply)) return print(`already ${SystemStatus.OFFLINE}`);
+    if (reply.fault === 'offline') return print(`already ${SystemStatus.OFFLINE}`);
     const obstacle = obstacleIn(reply);
     if (obstacle !== null) return fail(`shutdown not sent: ${obstacle}`);
     const answer = isTerminal ? await this.#lines.ask(question) : piped;

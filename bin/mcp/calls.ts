@@ -3,7 +3,7 @@
 import { setMaxListeners } from 'node:events';
 import { SystemStatus } from '../../control.ts';
 import { parsePast, UsageError } from '../shared/cli.ts';
-import { isAbsent, isCurrent, type PrintableReply } from '../shared/client.ts';
+import { isCurrent, type PrintableReply } from '../shared/client.ts';
 import { COMMAND, CONTROL_COMMANDS, RESERVED } from '../shared/declared.ts';
 import { describeStatus, holdsOf } from '../shared/describe.ts';
 import { inParallel } from '../shared/folder.ts';
@@ -99,7 +99,7 @@ export function createCalls(systems: Directory, allowed: ReadonlySet<string>): C
     setMaxListeners(0, signal); // each request adds a listener
     await inParallel(asked, async (system) => {
       const reply = await withLimit(QUERY_MS, signal, (limit) => system.client.ask({ signal: limit }));
-      if (system.socket !== undefined && isAbsent(reply)) return; // it has just ended
+      if (system.socket !== undefined && reply.fault === 'offline') return; // it has just ended
       const reported = reply.ok ? briefReport(reply.body, LIST_ROOM / asked.length) : undefined;
       trace(system, reply);
       entries.set(system, { ...statusFields(system, reply, MAX_NAME), reported });

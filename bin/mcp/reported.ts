@@ -4,7 +4,7 @@
 import { createHash } from 'node:crypto';
 import { UsageError } from '../shared/cli.ts';
 import {
-  describeUnknown, isAbsent, type PrintableClient, type PrintableReply, statusNameOf, UNKNOWN,
+  describeUnknown, type PrintableClient, type PrintableReply, statusNameOf, UNKNOWN,
 } from '../shared/client.ts';
 import { questionsIn } from '../shared/declared.ts';
 import { commandsOf, hasEnded } from '../shared/describe.ts';
@@ -121,7 +121,7 @@ export function statusFields(
 ): object {
   const status = statusNameOf(reply);
   if (!reply.ok) {
-    const error = isAbsent(reply) ? undefined : cleanText(client.shorten(reply.error), maxError);
+    const error = reply.fault === 'offline' ? undefined : cleanText(client.shorten(reply.error), maxError);
     return { system: id, status, error };
   }
   const silence = secondsSince(reply.body, 'heardAt') ?? 0;

@@ -2,7 +2,7 @@
 
 import { SystemStatus } from '../../control.ts';
 import { listOf, UsageError } from '../shared/cli.ts';
-import { isDenied, NO_ANSWER, type PrintableReply, STATUS_ONLY, statusNameOf } from '../shared/client.ts';
+import { NO_ANSWER, type PrintableReply, STATUS_ONLY, statusNameOf } from '../shared/client.ts';
 import { findStatus, STATUS_WORDS } from '../shared/commands.ts';
 import { questionsIn } from '../shared/declared.ts';
 import { type Condition, fieldOf, fieldsOf, isCondition, parseCondition } from '../shared/describe.ts';
@@ -76,7 +76,7 @@ export async function wait(
   };
   const endIn = (latest: PrintableReply): 'reached' | 'changed' | 'offline' | null => {
     reply = latest;
-    if (isDenied(latest)) throw new CallError(latest.error, statusFields(system, latest));
+    if (latest.fault === 'denied') throw new CallError(latest.error, statusFields(system, latest));
     if (latest.ok) [info, infoAt] = [latest.body, now()];
     const status = statusNameOf(latest);
     if (goal.kind === 'status' && status === goal.name) return 'reached';

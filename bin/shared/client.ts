@@ -8,7 +8,7 @@ import {
   DEFAULT_HOST, DEFAULT_PORT, type RequestOptions, SystemStatus, type WebApiAddress, WebApiClient,
   type WebApiClientOptions, type WebApiReply, WebApiServer,
 } from '../../control.ts';
-import { type ListOption, parseInteger, type TextOption, UsageError, warn } from './cli.ts';
+import { EXIT, type ListOption, parseInteger, type TextOption, UsageError, warn } from './cli.ts';
 import { excerpt, excerptOf, printable, tidy } from './text.ts';
 import type { Duplex } from 'node:stream';
 
@@ -29,24 +29,49 @@ const WORDS: ReadonlyMap<string | undefined, string> = new Map([
 ]);
 
 const NOTHING = 'nothing listens';
+const OFFLINE = SystemStatus.OFFLINE.statusName;
 
 /** The code of the error when the machine of a system cannot be reached. */
 export const LINK_ENDED = 'ENOLINK';
 
-/** Errors of connect() where nothing listens. */
-const ABSENT_CODES: ReadonlySet<string | undefined> = new Set(['ECONNREFUSED', 'ENOENT']);
-
-/** Errors of connect() that say nothing about the system. */
-const UNKNOWN_CODES: ReadonlySet<string | undefined> = new Set(['EMFILE', 'ENFILE', 'EACCES']);
+/** Errors of connect() after which the system need not run. */
+const FAULTS: ReadonlyMap<string, Fault> = new Map([
+  ['ECONNREFUSED', 'offline'], ['ENOENT', 'offline'],
+  ['EMFILE', 'unknown'], ['ENFILE', 'unknown'], ['EACCES', 'unknown'],
+]);
 
 /** The statuses that servers send, in the order in which PAMIQ's server numbers them. */
 const STATUS_NAMES: readonly string[] = Object.values(SystemStatus)
   .filter((status) => status !== SystemStatus.OFFLINE)
   .map(({ statusName }) => statusName);
 
+/** What a failed request says about its system. */
+export type Fault =
+  | 'offline' // nothing listens at the address. Not for a mistyped host or a network that is down
+  | 'foreign' // no control server listens
+  | 'silent' // no response although it may run: only what is known to be absent is offline
+  | 'unknown' // the request says nothing about it
+  | 'denied' // no other request can succeed
+  | 'invalid' // the arguments of a command are refused
+  | 'lacking' // the server has no such endpoint, or no `/api/info` that counts
+  | 'refused'; // anything else that the server refuses
+
+/** What is shown as the status of a system with a fault. */
+const STATUSES: Readonly<Record<Fault, string>> = {
+  offline: OFFLINE, foreign: OFFLINE, silent: NO_ANSWER, unknown: UNKNOWN, denied: 'access denied', invalid: UNKNOWN,
+  lacking: UNKNOWN, refused: UNKNOWN,
+};
+
+/** The exit code of a tool that fails because of it. */
+export const EXIT_OF: Readonly<Record<Fault, number>> = {
+  offline: EXIT.OFFLINE, foreign: EXIT.OFFLINE, silent: EXIT.NO_ANSWER, unknown: EXIT.OFFLINE, denied: EXIT.REFUSED,
+  invalid: EXIT.USAGE, lacking: EXIT.REFUSED, refused: EXIT.REFUSED,
+};
+
+type Received = Extract<WebApiReply, { ok: true }> & { readonly original: string; readonly fault: null };
+export type FailedReply = Extract<WebApiReply, { ok: false }> & { readonly original: string; readonly fault: Fault };
 /** `value` and `error` are safe to print; `original` is the complete text, and `body` all that was received. */
-export type PrintableReply = WebApiReply & { readonly original: string };
-export type FailedReply = Extract<PrintableReply, { ok: false }>;
+export type PrintableReply = Received | FailedReply;
 
 /** A machine with systems: this one or, with `--via`, another one. */
 export interface Machine {
@@ -116,53 +141,59 @@ export class PrintableClient extends WebApiClient {
   /** Requests all that the system reports, or its status if its server has nothing else. */
   async ask(options?: Pick<RequestOptions, 'signal'>): Promise<PrintableReply> {
     const reply = await this.request('info', options);
-    return lacksInfo(reply) ? this.request('status', options) : reply;
+    return reply.fault === 'lacking' ? this.request('status', options) : reply;
   }
 
   /** The reply to a request that was not sent. */
   protected failure(error: string, code: string): PrintableReply {
-    return { ok: false, phase: 'connect', statusCode: undefined, code, body: {}, error, original: error };
+    const failed = { ok: false, phase: 'connect', statusCode: undefined, code, body: {}, error } as const;
+    return { ...failed, original: error, fault: faultIn(failed) };
   }
 
   override async request(...args: Parameters<WebApiClient['request']>): Promise<PrintableReply> {
     const start = performance.now();
     if (!this.isStillMeant()) return this.failure(`${NOTHING} at ${this.target}`, 'ECONNREFUSED');
-    const first = await super.request(...args);
-    const second = isAbsent(first) ? await this.#moved?.request(...args) : undefined;
-    const received = second === undefined || connectErrorOf(second) !== undefined ? first : second;
+    const reply = await this.#requestAnywhere(args);
     const [endpoint] = args;
     const isCommand = endpoint !== 'status' && endpoint !== 'info';
-    const reply = received.ok || isCommand ? received : { ...received, body: {} }; // a failure reports nothing
-    if (endpoint === 'info' && (lacksInfo(reply) || (reply.ok && isCurrent(reply.body) === false))) {
+    if (endpoint === 'info' && (reply.ok ? isCurrent(reply.body) === false : reply.statusCode === 404)) {
       const failed = { ok: false, phase: 'answered', statusCode: 404, code: undefined, body: {} } as const;
-      return { ...failed, error: STATUS_ONLY, original: STATUS_ONLY };
+      return { ...failed, error: STATUS_ONLY, original: STATUS_ONLY, fault: 'lacking' };
     }
     if (reply.ok) {
       const original = isCommand ? reply.value : nameIn(reply);
       const isUnknown = !isCommand && !STATUS_NAMES.includes(original);
-      return { ...reply, value: isUnknown ? UNKNOWN : excerpt(original), original };
+      return { ...reply, value: isUnknown ? UNKNOWN : excerpt(original), original, fault: null };
     }
-    if (reply.statusCode === 401 && this.tokenHint !== '') {
-      return { ...reply, error: this.tokenHint, original: this.tokenHint };
-    }
-    if (reply.phase === 'answered') return { ...reply, error: excerpt(reply.error), original: reply.error };
-    if (reply.statusCode !== undefined) return { ...reply, error: printable(reply.error), original: reply.error };
+    const hint = reply.statusCode === 401 ? this.tokenHint : '';
     const seconds = Number(((performance.now() - start) / 1000).toFixed(1));
-    const silence = `${this.baseUrl} does not respond: `;
+    const original = hint || (reply.statusCode === undefined ? this.#explain(reply, endpoint, seconds) : reply.error);
+    const error = reply.phase === 'answered' && hint === '' ? excerpt(original) : printable(original);
+    const body = isCommand ? reply.body : {}; // a failure reports nothing
+    return { ...reply, body, error, original, fault: faultIn(reply) };
+  }
+
+  async #requestAnywhere(args: Parameters<WebApiClient['request']>): Promise<WebApiReply> {
+    const first = await super.request(...args);
+    const isAbsent = !first.ok && faultIn(first) === 'offline';
+    const second = isAbsent ? await this.#moved?.request(...args) : undefined;
+    return second === undefined || (!second.ok && second.phase === 'connect') ? first : second;
+  }
+
+  /** Why there was no response. */
+  #explain(reply: Extract<WebApiReply, { ok: false }>, endpoint: string, seconds: number): string {
+    const isCommand = endpoint !== 'status' && endpoint !== 'info';
     if (reply.phase === 'sent') {
-      const reason = printable(reply.error.replace(/^.* does not respond: /, ''));
-      const how = isCut(reply) ? `(${reason})` : `within ${seconds} s`;
-      const error = isCommand
-        ? `${endpoint} sent, but no response ${how}: it may still take effect`
+      const how = isCut(reply) ? `(${printable(reply.error.replace(/^.* does not respond: /, ''))})` : `within ${seconds} s`;
+      return isCommand ? `${endpoint} sent, but no response ${how}: it may still take effect`
         : `${this.target} has not responded ${how}`;
-      return { ...reply, error, original: error };
     }
-    const before = isCommand && isUnanswered(reply) ? `${endpoint} not sent: ` : '';
+    const fault = faultIn(reply);
+    if (fault === 'offline') return `${NOTHING} at ${this.baseUrl.replace('http://', '')}`;
     const words = reply.code === 'ABORT_ERR' ? `no connection within ${seconds} s` : WORDS.get(reply.code);
-    const why = isAbsent(reply) ? `${NOTHING} at ${this.baseUrl.replace('http://', '')}`
-      : words === undefined ? reply.error : `${silence}${words}`;
-    const original = `${before}${why}${reply.code === 'EACCES' ? '; nothing was sent' : ''}`;
-    return { ...reply, error: printable(original), original };
+    const why = words === undefined ? reply.error : `${this.baseUrl} does not respond: ${words}`;
+    const before = isCommand && fault === 'silent' ? `${endpoint} not sent: ` : '';
+    return `${before}${why}${reply.code === 'EACCES' ? '; nothing was sent' : ''}`;
   }
 }
 
@@ -171,10 +202,12 @@ function nameIn({ value, body: { status } }: Extract<WebApiReply, { ok: true }>)
   return typeof status === 'number' ? STATUS_NAMES[status - 1] ?? value : value;
 }
 
-/** Whether nothing responded although the system may run: only what is known to be absent is offline. */
-export function isUnanswered(reply: WebApiReply): boolean {
-  if (reply.ok || reply.phase === 'answered' || reply.statusCode !== undefined) return false;
-  return reply.phase === 'sent' || !isAbsent(reply) && !UNKNOWN_CODES.has(reply.code);
+function faultIn({ phase, statusCode = 0, code = '' }: Extract<WebApiReply, { ok: false }>): Fault {
+  const isAnswered = phase === 'answered';
+  if (statusCode === 401 || statusCode === 403) return 'denied';
+  if (statusCode !== 0 && !isAnswered) return 'foreign';
+  if (isAnswered) return statusCode === 404 ? 'lacking' : [400, 413].includes(statusCode) ? 'invalid' : 'refused';
+  return phase === 'sent' ? 'silent' : FAULTS.get(code) ?? 'silent';
 }
 
 /** Whether the connection broke before the response: the system may be ending. */
@@ -183,29 +216,9 @@ export function isCut(reply: WebApiReply): boolean {
   return reply.code !== 'ETIMEDOUT' && reply.code !== 'ABORT_ERR';
 }
 
-/** Whether nothing listens at the address. False for a mistyped host or a network that is down. */
-export function isAbsent(reply: WebApiReply): boolean {
-  return ABSENT_CODES.has(connectErrorOf(reply));
-}
-
-/** The code of the error with which connecting failed. */
-function connectErrorOf(reply: WebApiReply): string | undefined {
-  return reply.ok || reply.phase !== 'connect' ? undefined : reply.code;
-}
-
-/** Whether access is denied: no other request can succeed. */
-export function isDenied(reply: PrintableReply): reply is FailedReply & { readonly statusCode: 401 | 403 } {
-  return !reply.ok && (reply.statusCode === 401 || reply.statusCode === 403);
-}
-
-/** Whether the server refused the arguments of a command. */
-export function isInvalid(reply: WebApiReply): boolean {
-  return !reply.ok && (reply.statusCode === 400 || reply.statusCode === 413);
-}
-
 /** Why sending a command after this reply is useless; null if it is not. */
 export function obstacleIn(reply: PrintableReply): string | null {
-  return !reply.ok && (reply.phase !== 'answered' || isDenied(reply)) ? reply.error : null;
+  return !reply.ok && (reply.phase !== 'answered' || reply.fault === 'denied') ? reply.error : null;
 }
 
 /** Whether a report is of a control.ts 0.18 or later; undefined if it has no version. An older one does not count. */
@@ -214,19 +227,10 @@ export function isCurrent({ version }: Record<string, unknown>): boolean | undef
   return /^\d+\.\d+\./.test(text) ? !/^0\.(\d|1[0-7])\./.test(text) : undefined;
 }
 
-/** Whether a server has no `/api/info` that counts. */
-export function lacksInfo(reply: WebApiReply): boolean {
-  return !reply.ok && reply.statusCode === 404;
-}
-
 /** The status in a reply, or what to show instead. */
 export function statusNameOf(reply: PrintableReply): string {
   if (reply.ok) return reply.value;
-  if (reply.statusCode === 401) return 'missing or wrong token';
-  if (reply.statusCode === 403) return 'access denied';
-  if (reply.phase === 'answered') return UNKNOWN;
-  if (isUnanswered(reply)) return NO_ANSWER;
-  return UNKNOWN_CODES.has(connectErrorOf(reply)) ? UNKNOWN : SystemStatus.OFFLINE.statusName;
+  return reply.statusCode === 401 ? 'missing or wrong token' : STATUSES[reply.fault];
 }
 
 /** Why `UNKNOWN` is shown. */

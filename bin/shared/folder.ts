@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { checkTrusted, DEFAULT_HOST, DEFAULT_PORT, socketFolders } from '../../control.ts';
 import { parseText, type TextOption, UsageError } from './cli.ts';
 import {
-  createTargetClient, isAbsent, isDenied, type Machine, type PrintableClient, type Reach, THIS_MACHINE,
+  createTargetClient, type Machine, type PrintableClient, type Reach, THIS_MACHINE,
 } from './client.ts';
 import { printable } from './text.ts';
 
@@ -190,8 +190,8 @@ export abstract class Folder {
     if (known?.has(found.client.key) === true) return [];
     found.client.isStillMeant = () => this.mayBeAtPort; // later, the port may be anybody's
     const reply = await this.at(DEFAULT_TARGET, { ...reach, timeoutMs: PROBE_MS }).client.ask();
-    const isWeb = !reply.ok && reply.statusCode !== undefined && !isDenied(reply); // any other server
-    if (isWeb || isAbsent(reply)) return [];
+    const isWeb = !reply.ok && reply.statusCode !== undefined && reply.fault !== 'denied'; // any other server
+    if (isWeb || reply.fault === 'offline') return [];
     this.portPid = pids.find((pid) => pid === String(reply.body['pid']));
     return this.portPid === undefined ? [found] : [];
   }

@@ -7,7 +7,7 @@ import { text as readAll } from 'node:stream/consumers';
 import { DEFAULT_HOST } from '../../control.ts';
 import { listOf, suggest, UsageError, warn } from './cli.ts';
 import {
-  type Address, ADDRESS_PARTS, createClient, isAbsent, LINK_ENDED, type Machine, PrintableClient, type PrintableReply,
+  type Address, ADDRESS_PARTS, createClient, LINK_ENDED, type Machine, PrintableClient, type PrintableReply,
   type Reach, readTrusted, VARIABLES,
 } from './client.ts';
 import { splitDetail } from './describe.ts';
@@ -177,7 +177,7 @@ class ClientOfHere extends PrintableClient {
       return this.failure(`${args[0]} not sent: ${this.target} runs here now`, 'EACCES');
     }
     const reply = await this.#present.request(...args);
-    if (isAbsent(reply)) this.#present = null;
+    if (reply.fault === 'offline') this.#present = null;
     return reply;
   }
 }

@@ -3,8 +3,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../control.ts';
 import {
-  describeUnknown, isAbsent, isCut, isInvalid, isUnanswered, lacksInfo, NO_ANSWER, type PrintableClient,
-  type PrintableReply, statusNameOf, UNKNOWN,
+  describeUnknown, isCut, NO_ANSWER, type PrintableClient, type PrintableReply, statusNameOf, UNKNOWN,
 } from './client.ts';
 import { findStatus } from './commands.ts';
 import { commandsOf, progressOf, valueIn } from './describe.ts';
@@ -74,7 +73,7 @@ export async function* observe(
     const start = performance.now();
     const reply = await client.request(current, { tag, wait: tag === undefined ? undefined : waitS, signal });
     if (signal.aborted) return;
-    if (lacksInfo(reply) && current === 'info') {
+    if (reply.fault === 'lacking' && current === 'info') {
       current = 'status';
       continue;
     }
@@ -180,7 +179,7 @@ export class FollowedSystem {
     const reply = await this.client.request('info', { signal });
     clearTimeout(timer);
     if (signal?.aborted === true) return false;
-    const isSilent = isUnanswered(reply);
+    const isSilent = reply.fault === 'silent';
     if (!isSilent) this.unansweredSince = null;
     this.#readError = reply.ok || reply.phase === 'answered' || isSilent ? '' : this.client.shorten(reply.error);
     const isNews = this.reply !== latest || ![statusNameOf(reply), ''].includes(this.reported); // for `follow()`
@@ -389,8 +388,8 @@ export async function follow(client: PrintableClient, command: string, options: 
       if (phase === 'answered') { // an error about arguments names the command
         return { outcome: 'failed', error, summary: statusCode === 400 ? error : undefined };
       }
-      if (isShutdown && isAbsent(reply)) return { ...DONE, summary: `already ${OFFLINE}` };
-      if (!isUnanswered(reply)) return { outcome: 'offline', error };
+      if (isShutdown && reply.fault === 'offline') return { ...DONE, summary: `already ${OFFLINE}` };
+      if (reply.fault !== 'silent') return { outcome: 'offline', error };
     }
     const mayTakeEffect = reply.ok || (reply.phase === 'sent' && (isShutdown || isCut(reply)));
     if (mayTakeEffect && moment === 'responded') return null;
@@ -429,7 +428,7 @@ export async function follow(client: PrintableClient, command: string, options: 
   const value = isDone ? valueIn({ ...report, command }) : '';
   const result = isDone && summary === undefined ? describeDone(command, value) : '';
   if (result !== '' || hasOutput) output?.write(`${result} (${duration})\n`.trimStart());
-  const isLate = outcome === 'pending' || (outcome === 'offline' && (reply.ok || isUnanswered(reply)));
+  const isLate = outcome === 'pending' || (outcome === 'offline' && (reply.ok || reply.fault === 'silent'));
   const participle = PARTICIPLES.get(command);
   const verdict = participle ? `not ${participle}` : `${command} ${isLate ? 'not done' : 'failed'}`;
   const isCancelled = isShutdown && report.state === 'failed' && status !== null;
@@ -437,7 +436,7 @@ export async function follow(client: PrintableClient, command: string, options: 
   const retry = /ENOSPC|EDQUOT/.test(error) ? 'free space and retry' : 'retry';
   const advice = isCancelled ? `; ${retry}, or end it with SIGTERM (loses what is not saved)` : '';
   return {
-    outcome, error, value, seconds, isInvalid: isInvalid(reply), received: report,
+    outcome, error, value, seconds, isInvalid: reply.fault === 'invalid', received: report,
     status: isDone && sent.mine !== true ? goal ?? status : status,
     summary: summary ?? (isDone ? '' : `${verdict}${isLate ? ` after ${duration}` : now}: ${error}${advice}`),
   };

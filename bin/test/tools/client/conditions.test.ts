@@ -314,9 +314,9 @@ describe('control-client pause --for', AT_ONCE, () => {
 
 it('A duration has a unit, or the default unit of the option', () => {
   const seconds = { 90: 90, '90s': 90, '30m': 1800, '2h': 7200, '1.5d': 129_600, '.5m': 30, '1.': 1 };
-  for (const [text, value] of Object.entries(seconds)) assert.equal(parseDuration('--for', text), value, text);
+  for (const [text, value] of Object.entries(seconds)) assert.equal(parseDuration('--for', text), 1000 * value, text);
   const minutes = { 90: 90, '90s': 1.5, '30m': 30, '2h': 120, '24d': 34_560 };
   for (const [text, value] of Object.entries(minutes)) {
-    assert.equal(parseDuration('--save-every', text, 'minutes'), value, text);
+    assert.equal(parseDuration('--save-every', text, 'minutes'), 60_000 * value, text);
   }
 });

@@ -11,7 +11,6 @@ import { socketFolders } from '../../../../control.ts';
 import { parseCommandLine as parseBoard, setUp } from '../../../board/options.ts';
 import { Directory } from '../../../mcp/systems.ts';
 import { UsageError } from '../../../shared/cli.ts';
-import { isAbsent } from '../../../shared/client.ts';
 import { LocalFolder, type Target } from '../../../shared/folder.ts';
 import { select, selectClient } from '../../../shared/names.ts';
 import {
@@ -313,7 +312,7 @@ describe('The folders of a user', { ...SUITE, concurrency: 1 }, () => {
     setVariable(t, 'XDG_RUNTIME_DIR', ''); // as cron does
     assert.match(await found(), /^a +\d+ +active /);
     await server.close();
-    assert.equal(isAbsent(await (target as Target).client.request('status')), true);
+    assert.equal((await (target as Target).client.request('status')).fault, 'offline');
     assert.deepEqual(readdirSync(inTmp), []);
   });
 
