@@ -184,7 +184,7 @@ export class PrintableClient extends WebApiClient {
   #explain(reply: Extract<WebApiReply, { ok: false }>, endpoint: string, seconds: number): string {
     const isCommand = endpoint !== 'status' && endpoint !== 'info';
     if (reply.phase === 'sent') {
-      const how = isCut(reply) ? `(${printable(reply.error.replace(/^.* does not respond: /, ''))})` : `within ${seconds} s`;
+      const how = isCut(reply) ? `(${reply.error.replace(/^.* does not respond: /, '')})` : `within ${seconds} s`;
       return isCommand ? `${endpoint} sent, but no response ${how}: it may still take effect`
         : `${this.target} has not responded ${how}`;
     }
