@@ -61,7 +61,7 @@ export class BoardSystem {
     this.target = target;
     this.title = excerpt(target.id);
     this.isFound = isFound;
-    this.#system = new FollowedSystem(target.client);
+    this.#system = new FollowedSystem(target);
     this.#board = board;
     this.#state = this.#draw();
     void this.#follow();

@@ -1,51 +1,58 @@
 // control-client list: the targets or all live systems in a folder, and what they are doing; and the tables for it.
 
 import { EXIT, paintStatus, warn } from '../shared/cli.ts';
-import { statusNameOf } from '../shared/client.ts';
 import { inParallel, type Target } from '../shared/folder.ts';
+import { seen } from '../shared/system.ts';
 import { jobState } from '../shared/terminal.ts';
-import { excerptOf, printable, printableJson } from '../shared/text.ts';
-import { compareRows, Row } from './fleet.ts';
+import { type Body, excerptOf, printable, printableJson } from '../shared/text.ts';
+import { compareViews, viewOf, type View } from '../shared/view.ts';
 import { failure } from './verbs.ts';
+
+interface Listed {
+  target: Target;
+  view: View;
+  info: Body;
+  /** Complete, as JSON has it. */
+  error: string;
+}
 
 /** Prints a line for each system; on a terminal, a table. Returns the exit code. */
 export async function list(targets: readonly Target[], isJson: boolean): Promise<number> {
-  const rows: Row[] = [];
+  const all: Listed[] = [];
   let exitCode: number = EXIT.DONE;
   await inParallel(targets, async (target) => {
     const reply = await target.client.ask();
     if (reply.fault === 'offline' && target.socket !== undefined) return; // it has ended
-    const row = new Row(target);
-    row.system.note(statusNameOf(reply), reply);
-    rows.push(row);
+    const system = seen(target, reply);
+    all.push({ target, view: viewOf(system), info: system.info, error: system.error });
     exitCode = Math.max(exitCode, reply.ok ? EXIT.DONE : failure(reply).exitCode);
   });
-  rows.sort(compareRows);
-  if (isJson) rows.forEach((row) => console.log(toJson(row)));
-  else if (process.stdout.isTTY && rows.length > 0) print(new Table().linesOf(rows, terminalSize().columns));
-  else print(linesOf(rows));
-  for (const { target, system: { error } } of rows) {
+  all.sort((one, other) => compareViews(one.view, other.view));
+  if (isJson) all.forEach((one) => console.log(toJson(one)));
+  else if (process.stdout.isTTY && all.length > 0) {
+    print(new Table().linesOf(all.map(({ view }) => view), terminalSize().columns));
+  } else print(linesOf(all));
+  for (const { target, error } of all) {
     if (error !== '') warn(`${target.title}: ${error}`);
   }
   return exitCode;
 }
 
-function toJson({ target, machine, name, reportedName, pid, asks, system: { status, error, info } }: Row): string {
+function toJson({ target, view: { machine, name, pid, status, asks }, info, error }: Listed): string {
+  const [reported, since, by, reason] = ['name', 'since', 'by', 'reason'].map((field) => excerptOf(info[field]));
   return printableJson({
-    target: target.name, machine: machine || undefined, name: reportedName || name,
+    target: target.name, machine: machine || undefined, name: reported || name,
     pid: Number(pid) || undefined, port: info['port'],
     status, error: error || undefined,
-    since: excerptOf(info['since']) || undefined, by: excerptOf(info['by']) || undefined,
-    reason: excerptOf(info['reason']) || undefined, holds: info['holds'], asks: asks ? info['asks'] : undefined,
-    detail: info['detail'] ?? undefined,
+    since: since || undefined, by: by || undefined, reason: reason || undefined, holds: info['holds'],
+    asks: asks.length > 0 ? info['asks'] : undefined, detail: info['detail'] ?? undefined,
   });
 }
 
 /** For scripts: nothing is truncated. */
-function linesOf(rows: readonly Row[]): string[] {
-  const cells = rows.map(({ name, reportedName, pid, system: { status }, age, target }) => {
-    const shown = target.socket === undefined ? reportedName || name : name;
-    return [shown, pid, status, age, printable(target.name ?? target.title)];
+function linesOf(all: readonly Listed[]): string[] {
+  const cells = all.map(({ view: { name, pid, status, age }, target }) => {
+    return [name, pid, status, age, printable(target.name ?? target.title)];
   });
   const widths = [0, 1, 2, 3].map((column) => Math.max(...cells.map((texts) => `${texts[column]}`.length)));
   const isNumber = [false, true, false, true]; // a process and an age
@@ -111,12 +118,12 @@ const GAP = '  ';
 const MIN_WIDTH = 4; // a narrower column is omitted
 
 /** The columns: title, maximum share of the width, and cell. The last column takes the rest. */
-const COLUMNS: readonly (readonly [title: string, share: number, textOf: (row: Row, isUnique: boolean) => string])[] = [
+const COLUMNS: readonly (readonly [title: string, share: number, textOf: (view: View, isUnique: boolean) => string])[] = [
   ['MACHINE', 0.2, ({ machine }) => machine],
-  ['NAME', 0.35, ({ name, title }, isUnique) => isUnique ? name : title],
+  ['NAME', 0.35, ({ label, title }, isUnique) => isUnique ? label : title],
   ['PROCESS', 0.2, ({ pid }) => pid],
   ['STATUS', 0.45, ({ story }) => story],
-  ['SINCE', 0.2, ({ asks, askAge, age }) => asks ? askAge : age],
+  ['SINCE', 0.2, ({ age, askAge, level }) => level === 'asks' ? askAge : age],
   ['DETAIL', 1, ({ detail }) => detail],
 ];
 const [MACHINE, STATUS, DETAIL] = [0, 3, 5];
@@ -127,14 +134,14 @@ export class Table {
   #widths: number[] = [];
   #hasMachines = false;
 
-  /** Returns the header, and a line for each row. */
-  linesOf(rows: readonly Row[], width: number): string[] {
+  /** Returns the header, and a line for each system. */
+  linesOf(views: readonly View[], width: number): string[] {
     if (width !== this.#width) this.#widths = COLUMNS.map(([title]) => title.length);
     this.#width = width;
-    this.#hasMachines ||= rows.some(({ machine }) => machine !== '');
-    const names = rows.map(({ machine, name }) => `${machine}/${name}`);
+    this.#hasMachines ||= views.some(({ machine }) => machine !== '');
+    const names = views.map(({ fullName }) => fullName);
     const isUnique = (name = ''): boolean => names.indexOf(name) === names.lastIndexOf(name);
-    const cells = rows.map((row, at) => COLUMNS.map(([, , textOf]) => textOf(row, isUnique(names[at]))));
+    const cells = views.map((view, at) => COLUMNS.map(([, , textOf]) => textOf(view, isUnique(names[at]))));
     this.#widths = this.#widths.map((least, column) => {
       return column === DETAIL ? width : Math.max(least, ...cells.map((texts) => columnsOf(`${texts[column]}`)));
     });
@@ -147,9 +154,8 @@ export class Table {
     });
     return [COLUMNS.map(([title]) => title), ...cells].map((texts, line) => {
       const shown = texts.map((text, column) => fit(text, widths[column] as number));
-      const row = rows[line - 1];
-      const status = row?.asks === true ? 'asks' : row?.system.status;
-      if (status) shown[STATUS] = paintStatus(`${shown[STATUS]}`, status);
+      const { level, status = '' } = views[line - 1] ?? {};
+      if (status !== '') shown[STATUS] = paintStatus(`${shown[STATUS]}`, level === 'asks' ? level : status);
       return shown.filter((_, column) => widths[column] !== 0).join(GAP);
     });
   }

@@ -5,12 +5,12 @@ import { emitKeypressEvents, type Interface, type Key } from 'node:readline';
 import { SystemStatus } from '../../control.ts';
 import { warn } from '../shared/cli.ts';
 import { BY } from '../shared/client.ts';
-import { describeCause, describeInfo, holdsOf } from '../shared/describe.ts';
+import { Fleet } from '../shared/fleet.ts';
 import { readHistory } from '../shared/log.ts';
-import { describeDone, follow } from '../shared/system.ts';
+import { describeDone, follow, FollowedSystem } from '../shared/system.ts';
 import { CTRL_C, CTRL_Z, ESCAPE_MS, jobState, type RawMode, startRawMode } from '../shared/terminal.ts';
-import { clockTime } from '../shared/text.ts';
-import { Fleet, type Row } from './fleet.ts';
+import { clockTime, printable } from '../shared/text.ts';
+import { compareViews, describeInfo, type View, viewOf } from '../shared/view.ts';
 import { fit, Screen, Table, wrap } from './list.ts';
 import type { Folder, Found } from '../shared/folder.ts';
 
@@ -26,16 +26,29 @@ const ANSWER = ' (y/N)';
 const COMMAND_MS = 30_000;
 const QUIT_MS = 2000; // for pending commands
 const INDENT = ' '.repeat(10); // of the values in describeInfo()
+const READ_MS = 2000; // between two readings of what is visible
+const WAIT_S = 20; // each request waits this long for a change: 500 systems must stay cheap
+const MAX_ENDED = 100;
 const LOG_MS = 2000; // between two readings of the log that is shown
 const MAX_ENTRIES = 50; // of it
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 const NONE = 'nothing runs: it may still start';
 
+interface Row {
+  system: FollowedSystem;
+  view: View;
+}
+
 /** Shows the given systems, and those in folders, until `q` or Ctrl-C. Always restores the terminal. */
 export class Top {
   readonly #end = new AbortController();
   readonly #screen = new Screen((width, height) => this.#linesOf(width, height));
-  readonly #fleet = new Fleet(this.#end.signal, () => this.#screen.refresh());
+  readonly #refresh = (): void => this.#screen.refresh();
+  readonly #fleet = new Fleet({
+    create: (target) => new FollowedSystem(target), maxEnded: MAX_ENDED, waitS: WAIT_S, onReply: this.#refresh,
+  });
+  readonly #errors = new Map<Folder, string>(); // why folders cannot be searched
+  #visible: readonly FollowedSystem[] = [];
   readonly #table = new Table();
   readonly #limit = new AbortController(); // ends the commands, which outlive the table
   readonly #sent: Promise<void>[] = [];
@@ -44,9 +57,9 @@ export class Top {
   #filter = '';
   /** The latest outcome. */
   #message = '';
-  #selected: Row | undefined;
+  #selected: FollowedSystem | undefined;
   /** The system of the question, the info or the log. It may leave the table in the meantime. */
-  #subject: Row | undefined;
+  #subject: FollowedSystem | undefined;
   #question = { command: '', text: '' };
   #log: readonly string[] = []; // of the subject, once it is read
   #logAt = -Infinity; // when it was read
@@ -64,9 +77,12 @@ export class Top {
     stdin.on('keypress', this.#onKey).on('end', quit).on('error', quit);
     this.#rawMode = startRawMode(this.#enter);
     if (this.#rawMode.isOn) this.#enter();
-    this.#fleet.add(targets);
-    for (const folder of folders) void this.#fleet.addAll(folder, timeoutMs);
+    for (const target of targets) this.#fleet.add(target);
+    for (const folder of folders) void this.#addAll(folder, timeoutMs);
+    const timer = setInterval(() => this.#read(), READ_MS);
     await once(this.#end.signal, 'abort');
+    clearInterval(timer);
+    this.#fleet.close();
     this.#close();
     stdin.off('keypress', this.#onKey).pause();
     for (const signal of SIGNALS) process.off(signal, quit);
@@ -75,6 +91,21 @@ export class Top {
     clearTimeout(limit);
     const signal = SIGNALS.find((name) => name === this.#end.signal.reason);
     if (signal !== undefined) process.kill(process.pid, signal); // so that the shell sees the signal
+  }
+
+  async #addAll(folder: Folder, timeoutMs: number): Promise<void> {
+    for await (const error of this.#fleet.addAll(folder, timeoutMs, this.#end.signal)) {
+      this.#errors.set(folder, printable(error));
+      this.#refresh();
+    }
+  }
+
+  /** Reads the details of what is visible, and draws, because durations grow. */
+  #read(): void {
+    for (const system of this.#visible) {
+      if (!this.#fleet.hasEnded(system)) void this.#fleet.read(system, this.#refresh).then(this.#refresh);
+    }
+    this.#refresh();
   }
 
   readonly #enter = (): void => {
@@ -104,62 +135,68 @@ export class Top {
 
   #bodyOf(width: number, height: number): string[] {
     switch (this.#mode) {
-      case 'info': return this.#describe(this.#subject as Row, width);
-      case 'log': return this.#showLog(this.#subject as Row, width, height);
+      case 'info': return this.#describe(this.#subject as FollowedSystem, width);
+      case 'log': return this.#showLog(this.#subject as FollowedSystem, width, height);
       default: return this.#list(width, height);
     }
   }
 
   #list(width: number, height: number): string[] {
-    const rows = this.#found();
-    const index = rows.indexOf(this.#selected as Row);
+    const all = this.#rows();
+    const rows = this.#found(all);
+    const index = rows.findIndex(({ system }) => system === this.#selected);
     this.#index = Math.max(0, Math.min(index < 0 ? this.#index : index, rows.length - 1));
-    this.#selected = rows[this.#index];
+    this.#selected = rows[this.#index]?.system;
     this.#room = Math.max(1, height - 3);
     const last = Math.max(0, Math.min(this.#index, rows.length - this.#room));
     this.#first = Math.max(this.#index - this.#room + 1, Math.min(this.#first, last));
     const visible = rows.slice(this.#first, this.#first + this.#room);
-    this.#fleet.visible = visible;
-    const lines = this.#table.linesOf(visible, width);
+    this.#visible = visible.map(({ system }) => system);
+    const lines = this.#table.linesOf(visible.map(({ view }) => view), width);
     const shown = lines.map((line, at) => at - 1 === this.#index - this.#first ? inverse(line) : line);
-    return [fit(this.#summarize(rows.length), width), ...shown];
+    return [fit(this.#summarize(all, rows.length), width), ...shown];
+  }
+
+  #rows(): Row[] {
+    const rows = this.#fleet.all.map((system) => ({ system, view: viewOf(system) }));
+    return rows.sort((one, other) => compareViews(one.view, other.view));
   }
 
   /** `60 systems, 1 asks: 1 offline, 2 paused, 57 active`. */
-  #summarize(found: number): string {
-    const { rows, error } = this.#fleet;
+  #summarize(rows: readonly Row[], found: number): string {
+    const error = [...this.#errors.values()].filter((text) => text !== '').join('; ');
     const counts = new Map(Object.values(SystemStatus).map(({ statusName }) => [statusName, 0]));
-    for (const { system: { status } } of rows) counts.set(status, (counts.get(status) ?? 0) + 1);
+    for (const { view: { status } } of rows) counts.set(status, (counts.get(status) ?? 0) + 1);
     const parts = [...counts].filter(([, count]) => count > 0).reverse(); // a narrow terminal cuts the last ones
     const texts = parts.map(([status, count]) => `${count} ${status || 'connecting'}`).join(', ');
-    const asking = rows.filter(({ asks }) => asks).length;
+    const asking = rows.filter(({ view: { level } }) => level === 'asks').length;
     const asks = asking === 0 ? '' : `, ${asking} ${asking === 1 ? 'asks' : 'ask'}`;
     const size = rows.length === 1 ? '1 system' : `${rows.length} systems`;
     const systems = rows.length === 0 ? NONE : `${size}${asks}${texts && ': '}${texts}`;
     return `${systems}${this.#filter && `; '${this.#filter}' matches ${found}`}${error && `; ${error}`}`;
   }
 
-  #describe(row: Row, width: number): string[] {
-    this.#fleet.visible = [row];
-    const { info, system: { isCurrent } } = row;
-    const lines = info['status'] === undefined ? [] : describeInfo(info);
-    const title = `${row.fullName}: ${row.story}${isCurrent ? '' : '; before:'}`;
+  #describe(system: FollowedSystem, width: number): string[] {
+    this.#visible = [system];
+    const { fullName, story } = viewOf(system);
+    const lines = system.info['status'] === undefined ? [] : describeInfo(system);
+    const title = `${fullName}: ${story}${system.isCurrent ? '' : '; before:'}`;
     return [inverse(fit(title, width)), ...lines.flatMap((line) => wrap(line, width, INDENT))];
   }
 
   /** The latest entries that fit, the newest last. Reads them again when they are old. */
-  #showLog(row: Row, width: number, height: number): string[] {
-    this.#fleet.visible = [row];
-    if (performance.now() - this.#logAt >= LOG_MS) void this.#readLog(row);
+  #showLog(system: FollowedSystem, width: number, height: number): string[] {
+    this.#visible = [system];
+    if (performance.now() - this.#logAt >= LOG_MS) void this.#readLog(system);
     const wrapped = this.#log.flatMap((line) => wrap(line, width, INDENT));
-    return [inverse(fit(`log of ${row.fullName}`, width)), ...wrapped.slice(2 - height)];
+    return [inverse(fit(`log of ${viewOf(system).fullName}`, width)), ...wrapped.slice(2 - height)];
   }
 
-  async #readLog(row: Row): Promise<void> {
+  async #readLog(system: FollowedSystem): Promise<void> {
     this.#logAt = Infinity;
-    const { note, lines } = await readHistory(row.target.client, row.system.info);
+    const { note, lines } = await readHistory(system.client, system.info);
     this.#logAt = performance.now();
-    if (this.#subject !== row) return;
+    if (this.#subject !== system) return;
     const texts = lines.slice(-MAX_ENTRIES).map(({ time, text }) => `${clockTime(new Date(time))}  ${text}`);
     this.#log = note === '' ? texts : [...texts, note];
     this.#screen.refresh();
@@ -175,10 +212,10 @@ export class Top {
     }
   }
 
-  #found(): readonly Row[] {
+  #found(rows: readonly Row[] = this.#rows()): readonly Row[] {
     const filter = this.#filter.toLowerCase();
-    return this.#fleet.rows.filter(({ fullName, asks, system: { status } }) => {
-      return `${fullName} ${asks ? 'asks ' : ''}${status}`.toLowerCase().includes(filter);
+    return rows.filter(({ view: { fullName, level, status } }) => {
+      return `${fullName} ${level === 'asks' ? 'asks ' : ''}${status}`.toLowerCase().includes(filter);
     });
   }
 
@@ -210,22 +247,21 @@ export class Top {
       up: -1, k: -1, down: 1, j: 1, pageup: -this.#room, pagedown: this.#room, home: -Infinity, end: Infinity,
     };
     const rows = this.#found();
-    const row = this.#selected;
+    const system = this.#selected;
     if (key === 'q') this.#end.abort();
     if (key === '/') this.#mode = 'filter';
     if (name === 'escape') this.#filter = '';
     if (Object.hasOwn(steps, name)) {
       const index = this.#index + (steps[name] as number);
-      this.#selected = rows[Math.max(0, Math.min(index, rows.length - 1))];
+      this.#selected = rows[Math.max(0, Math.min(index, rows.length - 1))]?.system;
     }
-    if (row === undefined) return;
-    const { fullName, info } = row;
-    const isOthers = holdsOf(info).some(({ by }) => by !== BY); // resume also ends their holds
-    if (key === 'r' && isOthers) this.#ask('resume', `Resume ${fullName}, paused${describeCause(info)}?`);
-    else if (Object.hasOwn(COMMANDS, key)) this.#sent.push(this.#send(COMMANDS[key] as string, row));
+    if (system === undefined) return;
+    const { fullName, othersHold } = viewOf(system);
+    if (key === 'r' && othersHold !== '') this.#ask('resume', `Resume ${fullName}, ${othersHold}?`);
+    else if (Object.hasOwn(COMMANDS, key)) this.#sent.push(this.#send(COMMANDS[key] as string, system));
     if (key === 'd') this.#ask('shutdown', `Shut ${fullName} down?`);
-    if (key === 'i' || name === 'return' || name === 'enter') [this.#mode, this.#subject] = ['info', row];
-    if (key === 'l') [this.#mode, this.#subject, this.#log, this.#logAt] = ['log', row, [], -Infinity];
+    if (key === 'i' || name === 'return' || name === 'enter') [this.#mode, this.#subject] = ['info', system];
+    if (key === 'l') [this.#mode, this.#subject, this.#log, this.#logAt] = ['log', system, [], -Infinity];
   }
 
   #onFilterKey(name: string, key: string): void {
@@ -240,11 +276,13 @@ export class Top {
 
   #onAnswer(key: string): void {
     const { command } = this.#question;
-    if (key.toLowerCase() === 'y') this.#sent.push(this.#send(command, this.#subject as Row));
+    if (key.toLowerCase() === 'y') this.#sent.push(this.#send(command, this.#subject as FollowedSystem));
     else this.#message = `${command} cancelled`;
   }
 
-  async #send(command: string, { fullName: name, target: { client } }: Row): Promise<void> {
+  async #send(command: string, system: FollowedSystem): Promise<void> {
+    const { client } = system;
+    const name = viewOf(system).fullName;
     this.#message = `${command} ${name} …`;
     const options = { timeoutMs: COMMAND_MS, by: BY, signal: this.#limit.signal };
     const { value, seconds, summary } = await follow(client, command, options);

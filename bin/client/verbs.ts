@@ -14,14 +14,14 @@ import {
   questionsIn, readAnswer, readArguments, type Typed,
 } from '../shared/declared.ts';
 import {
-  commandsOf, type Condition, describeCause, describeEnd, describeInfo, describeStatusAndSave, fieldOf, fieldsOf,
-  hasEnded, haveQuestionsChanged,
+  commandsOf, type Condition, describeCause, describeEnd, fieldOf, fieldsOf, hasEnded, haveQuestionsChanged,
 } from '../shared/describe.ts';
 import { inParallel, type Target } from '../shared/folder.ts';
 import {
-  describeCurrent, describeDone, elapsedSeconds, follow, type Followed, FollowedSystem, type FollowOptions, GOALS,
+  describeCurrent, describeDone, elapsedSeconds, follow, type Followed, FollowedSystem, type FollowOptions, GOALS, seen,
 } from '../shared/system.ts';
 import { type Body, excerpt, excerptOfJson, localTime, printable, printableJson } from '../shared/text.ts';
+import { describeInfo, viewOf } from '../shared/view.ts';
 
 // ───── Requests and commands ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -59,14 +59,14 @@ export async function getStatus(client: PrintableClient, isVerbose: boolean): Pr
     return { exitCode: EXIT.REFUSED, text: paintStatus(name, name), json: { status: reply.original, error }, error };
   }
   const known = isVerbose ? await client.request('info') : null;
-  const text = known?.ok === true ? describeStatusAndSave(known.body) : name;
+  const text = known?.ok === true ? viewOf(seen({ client, id: client.target }, known)).summary : name;
   return { exitCode: EXIT.DONE, text: paintStatus(text, name), json: { status: name } };
 }
 
 export async function getInfo(client: PrintableClient): Promise<Outcome> {
   const reply = await client.request('info');
   if (!reply.ok) return failure(reply);
-  return { exitCode: EXIT.DONE, text: describeInfo(reply.body).join('\n'), json: reply.body };
+  return { exitCode: EXIT.DONE, text: describeInfo(seen({ client, id: client.target }, reply)).join('\n'), json: reply.body };
 }
 
 export async function send(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {
@@ -324,7 +324,7 @@ export async function waitFor(
 ): Promise<Outcome> {
   const start = performance.now();
   const limit = timeoutMs === Infinity ? new AbortController().signal : AbortSignal.timeout(Math.ceil(timeoutMs));
-  const system = new FollowedSystem(client);
+  const system = new FollowedSystem({ client, id: title, ...socket && { socket } });
   const condition = 'field' in goal ? goal : null;
   let wasSeen = socket !== undefined;
   let lostAt: number | null = null;

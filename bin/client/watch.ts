@@ -38,7 +38,7 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
     const own = { time, target };
     console.log(json ? printableJson({ ...own, ...change, ...own }) : line); // first, and not overridden by the server
   };
-  const system = new FollowedSystem(client);
+  const system = new FollowedSystem({ client, id: title });
   let known: ReadonlySet<string> = new Set(); // the ids of the open questions
   let last = ''; // status of a system that answered, or was absent
   let before = ''; // what the system has reported before

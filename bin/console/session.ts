@@ -3,19 +3,18 @@
 import { SystemStatus } from '../../control.ts';
 import { paintError, paintStatus, UsageError } from '../shared/cli.ts';
 import {
-  BY, describeUnknown, NO_ANSWER, obstacleIn, type PrintableClient, type PrintableReply,
-  statusNameOf, UNKNOWN,
+  BY, NO_ANSWER, obstacleIn, type PrintableClient, type PrintableReply, statusNameOf,
 } from '../shared/client.ts';
 import { commandsFor, findCommand, helpOf, REASON_HELP, suggestCommand } from '../shared/commands.ts';
 import {
   acceptedBy, CONTROL_COMMANDS, describeAccepts, describeGiven, describeOpen, describeQuestion, isAnswer, isQuestionId,
   parseArguments, type Question, questionsIn, readAnswer, readArguments, splitWords,
 } from '../shared/declared.ts';
-import {
-  commandsOf, describeAuthor, describeCommand, describeInfo, describeStatusAndSave, haveQuestionsChanged,
-} from '../shared/describe.ts';
-import { follow, type FollowOptions, GOALS, observe, withLimit } from '../shared/system.ts';
+import { commandsOf, describeAuthor, describeCommand, haveQuestionsChanged } from '../shared/describe.ts';
+import { onlyTarget } from '../shared/folder.ts';
+import { follow, type FollowOptions, GOALS, observe, seen, withLimit } from '../shared/system.ts';
 import { type Body, excerptOf, printable } from '../shared/text.ts';
+import { describeInfo, viewOf } from '../shared/view.ts';
 import { isComment, type Lines } from './lines.ts';
 
 const COMMANDS = commandsFor('console');
@@ -71,7 +70,7 @@ export class Session {
     switch (command.name) {
       case 'run': return this.#report((info) => describeAccepts(acceptedBy(info)) || NO_COMMANDS);
       case 'status': return this.#status();
-      case 'info': return this.#report((info) => describeInfo(info).join('\n'));
+      case 'info': return this.#report((_, reply) => describeInfo(seen(onlyTarget(this.#client), reply)).join('\n'));
       case 'shutdown': return this.#shutdown(reason);
       case 'quit': return this.#hasEnded = true;
       default: return this.#send(command.name, reason);
@@ -92,9 +91,9 @@ export class Session {
   }
 
   /** Prints something of what the system reports. */
-  async #report(textOf: (info: Body) => string): Promise<boolean> {
-    const info = await this.#request('info');
-    return info.ok ? print(textOf(info.body)) : fail(info.error);
+  async #report(textOf: (info: Body, reply: PrintableReply) => string): Promise<boolean> {
+    const reply = await this.#request('info');
+    return reply.ok ? print(textOf(reply.body, reply)) : fail(reply.error);
   }
 
   /** Runs an own command. */
@@ -131,10 +130,10 @@ export class Session {
 
   async #status(): Promise<boolean> {
     const info = await this.#request('info');
-    if (info.ok) return print(describeStatusAndSave(info.body));
     const reply = info.fault === 'lacking' ? await this.#request('status') : info;
     if (!reply.ok) return fail(reply.error);
-    return reply.value === UNKNOWN ? fail(describeUnknown(reply.original)) : print(reply.value);
+    const system = seen(onlyTarget(this.#client), reply);
+    return system.error === '' ? print(viewOf(system).summary) : fail(system.error);
   }
 
   async #shutdown(reason: string | undefined): Promise<boolean> {

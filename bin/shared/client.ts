@@ -29,7 +29,7 @@ const WORDS: ReadonlyMap<string | undefined, string> = new Map([
 ]);
 
 const NOTHING = 'nothing listens';
-const OFFLINE = SystemStatus.OFFLINE.statusName;
+export const OFFLINE: string = SystemStatus.OFFLINE.statusName;
 
 /** The code of the error when the machine of a system cannot be reached. */
 export const LINK_ENDED = 'ENOLINK';

@@ -3,7 +3,7 @@
 
 import { helpLine, UsageError } from './cli.ts';
 import {
-  type Body, describeDuration, excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, secondsSince, textOfJson,
+  ageOf, type Body, describeDuration, excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson,
   timeIn,
 } from './text.ts';
 
@@ -225,9 +225,14 @@ export function describeQuestion(question: Question, needsId: boolean = false): 
 
 /** `k3f-q2, asked 3 min ago, expires in 12 min`. */
 export function describeTimes(question: Question): string {
-  const [age, expiresAt] = [ageOf(question), timeIn(question.entry, 'expiresAt')];
+  return [question.id, timesOf(question)].filter(Boolean).join(', ');
+}
+
+/** `asked 3 min ago, expires in 12 min`. */
+export function timesOf({ entry }: Question): string {
+  const [age, expiresAt] = [ageOf(timeIn(entry, 'at')), timeIn(entry, 'expiresAt')];
   const left = describeDuration(Math.max(0, (expiresAt ?? 0) - Date.now()) / 1000);
-  return [question.id, age && `asked ${age} ago`, expiresAt && `expires in ${left}`].filter(Boolean).join(', ');
+  return [age && `asked ${age} ago`, expiresAt && `expires in ${left}`].filter(Boolean).join(', ');
 }
 
 /** What a question takes: `yes or no`, `file=… [note=…]`. Empty if an answer has no arguments. */
@@ -239,12 +244,6 @@ function takenBy(question: Question): string {
     const form = `${name}=${text === '' || text.length > MAX_CHOICES ? '…' : text}`;
     return initial === undefined ? form : `[${form}]`;
   }).join(' '));
-}
-
-/** How long it has been open: `3 min`. Empty if unknown. */
-export function ageOf({ entry }: Question): string {
-  const age = secondsSince(entry, 'at');
-  return age === null ? '' : describeDuration(age);
 }
 
 /** The open questions on one line: `asks: Delete 3 branches?`, `asks 2 questions: Delete 3 branches?`. Or empty. */

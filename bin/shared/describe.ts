@@ -1,9 +1,9 @@
 // A report, the body of /api/info, in words: status, cause, detail, commands, ends. Any field may be anything.
 
 import { UsageError } from './cli.ts';
-import { describeAnswer, describeQuestion, describeTimes, isAnswer, questionsIn, summarizeAsks } from './declared.ts';
+import { describeAnswer, isAnswer, questionsIn } from './declared.ts';
 import {
-  type Body, clockTime, describeDuration, excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, secondsSince,
+  type Body, describeDuration, excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, secondsSince,
   textOfJson, timeIn,
 } from './text.ts';
 
@@ -22,7 +22,7 @@ export function describeStatus(info: Body): string {
   const ago = status === 'paused' && since !== null ? ` ${describeDuration(since)} ago` : '';
   const cause = isActive ? '' : describeCause(info);
   const age = silence === null || silence < 1 ? '' : describeDuration(silence);
-  const step = age && (isActive ? `, in a step for ${age}` : `; the program has not responded for ${age}`);
+  const step = age && `${isActive ? ',' : ';'} ${describeStep(status, age)}`;
   const isShown = isActive || status === 'paused'; // the other statuses imply what runs
   const running = isShown ? commandsOf(info).find(({ state }) => state === 'running') : undefined;
   const seconds = running === undefined ? 0 : secondsSince(running, 'takenAt') ?? 0;
@@ -35,64 +35,20 @@ export function describeStatus(info: Body): string {
   return status + ago + cause + (queue ? blocked : seconds < 1 ? step : alone);
 }
 
-/** The same, the open questions and the last save: `active; asks: Delete 3 branches?; saved 5 min ago`. */
-export function describeStatusAndSave(info: Body): string {
-  const texts = [describeStatus(info), summarizeAsks(info), describeSaves(info, true)];
-  return texts.filter((text) => text !== '').join('; ');
+/** `in a step for 3 s`, of a program that has not looked for commands for this long. */
+export function describeStep(status: string, age: string): string {
+  return status === 'active' ? `in a step for ${age}` : `the program has not responded for ${age}`;
 }
 
-/** The last save, and a later failure: `states/….json 3 min ago by ana@laptop; save failed 1 min ago: ENOSPC`. */
-function describeSaves(info: Body, isBrief: boolean): string {
-  const saves = commandsOf(info).filter((entry) => commandOf(entry) === 'save-state');
-  const ended = saves.filter(hasEnded);
-  const saved = ended.filter(({ state }) => state === 'done').at(-1);
-  const texts: string[] = [];
-  if (saved !== undefined) {
-    const by = textOf(saved, 'by');
-    const whole = `${valueIn(saved)}${describeAge(saved)}${by && ` by ${by}`}`;
-    texts.push(isBrief ? `saved${describeAge(saved)}` : whole.trim());
-  }
-  const latest = ended.at(-1);
-  if (latest !== undefined && latest !== saved) {
-    const error = isBrief ? '' : excerptOf(latest['error'], MAX_VALUE_LENGTH);
-    texts.push(`save failed${describeAge(latest)}${error && `: ${error}`}`);
-  }
-  return texts.join('; ');
-}
-
-/** When a command ended: ` 3 min ago`, or an empty text. */
-function describeAge(entry: Body): string {
-  const age = secondsSince(entry, 'at');
-  return age === null ? '' : ` ${describeDuration(Math.max(0, age - secondsOf(entry)))} ago`;
+/** When a command or a question ended, in milliseconds; null if unknown. */
+export function endedAt(entry: Body): number | null {
+  const at = timeIn(entry, 'at');
+  return at === null ? null : at + 1000 * secondsOf(entry);
 }
 
 /** From the acceptance of a command to its outcome, or from a question to its end. 0 if unknown. */
 function secondsOf({ seconds }: Body): number {
-  return typeof seconds === 'number' ? seconds : 0;
-}
-
-/** Aligned lines with all details. */
-export function describeInfo(info: Body): string[] {
-  const commands = commandsOf(info).map((entry) => {
-    const sentAt = timeIn(entry, 'at');
-    const time = sentAt !== null && isAnswer(entry) ? sentAt + 1000 * secondsOf(entry) : sentAt; // when it was asked
-    return `${time === null ? '' : `${clockTime(new Date(time))} `}${describeCommand(entry)}`;
-  });
-  const asks = questionsIn(info).map((question) => `${describeTimes(question)}: ${describeQuestion(question)}`);
-  const started = secondsSince(info, 'startedAt');
-  const port = textOf(info, 'port') && `, port ${textOf(info, 'port')}`;
-  const rows = [
-    ['name', `${textOf(info, 'name')} (process ${textOf(info, 'pid')} on ${textOf(info, 'host')}${port})`],
-    ...asks.map((ask, index) => [index === 0 ? 'asks' : '', ask]),
-    ['status', describeStatus(info)],
-    ['saved', describeSaves(info, false)],
-    ['started', started === null ? '' : `${describeDuration(started)} ago`],
-    ['detail', describeDetail(info['detail'])],
-    ['run', describeDetail(splitDetail(info['detail']).run)],
-    ...commands.map((command, index) => [index === 0 ? 'commands' : '', command]),
-    ['version', textOf(info, 'version')],
-  ] as [name: string, text: string][];
-  return rows.filter(([, text]) => text !== '').map(([name, text]) => `${name.padEnd(10)}${text}`);
+  return typeof seconds === 'number' ? Math.max(0, seconds) : 0;
 }
 
 /** A command and its outcome: `evaluate {"points":200} by ana@laptop done in 2.10 s: {"meanLoss":58.9}`. */
@@ -112,6 +68,7 @@ export function describeCommand(entry: Body): string {
   const outcomes: Record<string, string> = {
     done: `done in ${seconds}${value && `: ${value}`}`,
     failed: `failed after ${seconds}: ${error}`,
+    refused: `refused: ${error}`,
     running: `running for ${describeDuration(secondsSince(entry, 'takenAt') ?? 0)}`,
     waiting: `waiting for ${age}`,
   };
@@ -171,7 +128,7 @@ export function commandsOf({ commands }: Body): Body[] {
 /** Whether a question was asked or has ended a moment ago, by the clock of the system: that of the tool may differ. */
 export function haveQuestionsChanged(info: Body): boolean {
   const entries = [...questionsIn(info).map(({ entry }) => entry), ...commandsOf(info).filter(isAnswer)];
-  const times = entries.map((entry) => (timeIn(entry, 'at') ?? NaN) + 1000 * secondsOf(entry));
+  const times = entries.map((entry) => endedAt(entry) ?? NaN);
   const now = timeIn(info, 'heardAt') ?? NaN; // of the program's latest turn
   return times.some((time) => !(now - time >= UNSEEN_MS)); // an unknown time may be recent
 }
@@ -213,10 +170,16 @@ export function describeDetail(detail: unknown, secondsLeft: number | null = nul
 const BAR_WIDTH = 10;
 
 /** `[####      ] 42 %, 3 min left`. Only a complete progress has a full bar and 100 %. */
-function describeProgress({ done, of }: Progress, secondsLeft: number | null): string {
+function describeProgress(progress: Progress, secondsLeft: number | null): string {
+  const { done, of } = progress;
   const bar = '#'.repeat(Math.floor(BAR_WIDTH * done / of)).padEnd(BAR_WIDTH);
+  return `[${bar}] ${describeShare(progress, secondsLeft)}`;
+}
+
+/** `42 %, 3 min left`. */
+export function describeShare({ done, of }: Progress, secondsLeft: number | null): string {
   const left = secondsLeft === null ? '' : `, ${describeDuration(secondsLeft)} left`;
-  return `[${bar}] ${Math.floor(100 * done / of)} %${left}`;
+  return `${Math.floor(100 * done / of)} %${left}`;
 }
 
 // ───── The detail ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -323,4 +286,22 @@ export function isCrash(cause: Body): boolean {
 export function savedBy(shutdown: Body): string {
   const end = endIn(shutdown['value']);
   return end === null ? excerptOfJson(shutdown['value']) : savedIn(end);
+}
+
+/** Whether a command in the list is the end of a program that failed. control-run lists it as a shutdown, which nobody has
+ * sent. */
+export function isCrashEntry(entry: Body): boolean {
+  return entry['command'] === 'shutdown' && isCrash(entry);
+}
+
+/** Whether the program has a way to save, as far as control-run knows. */
+export function canSaveIn({ detail }: Body): boolean {
+  return splitDetail(detail).run['canSave'] !== false;
+}
+
+/** Whether a command in the list is a save that control-run has refused: none has failed. For 10 s, `canSave` is unknown. */
+export function isRefusedSave({ command, state, error }: Body, info: Body): boolean {
+  const isOfRun = splitDetail(info['detail']).run['pid'] !== undefined;
+  const hasNoWay = !canSaveIn(info) || (isOfRun && /^no way to save: start control-run /.test(excerptOf(error)));
+  return command === 'save-state' && state === 'failed' && hasNoWay;
 }

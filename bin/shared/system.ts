@@ -6,8 +6,9 @@ import {
   describeUnknown, isCut, NO_ANSWER, type PrintableClient, type PrintableReply, statusNameOf, UNKNOWN,
 } from './client.ts';
 import { findStatus } from './commands.ts';
-import { commandsOf, progressOf, valueIn } from './describe.ts';
-import { type Body, excerptOf, MAX_VALUE_LENGTH, timeIn } from './text.ts';
+import { commandsOf, isRefusedSave, progressOf, savedBy, valueIn } from './describe.ts';
+import { type Body, excerptOf, excerptOfJson, MAX_VALUE_LENGTH, timeIn } from './text.ts';
+import type { Found } from './folder.ts';
 
 /**
  * Runs work with a signal that aborts after a time, or when the given signal does. Node 20 garbage-collects an
@@ -92,6 +93,8 @@ export async function* observe(
 
 // ───── A followed system ─────────────────────────────────────────────────────────────────────────────────────────
 
+const HEARD_MS = 500; // values of `heardAt` that differ by less count as equal
+const STEP_MS = 1000; // shorter steps are not shown
 const SENT_MS = 1000; // a shutdown that has been sent takes effect by then, unless the program is in a step
 const SILENT_MS = 2000; // a system that ends closes its connections sooner
 const PACE_MS = 60_000; // the time left is computed from the pace of the last minute
@@ -99,32 +102,53 @@ const { ACTIVE, OFFLINE, SHUTTING_DOWN } = SystemStatus;
 /** The statuses of a system that cannot be reached. */
 export const DOWN: readonly string[] = [OFFLINE.statusName, NO_ANSWER, UNKNOWN];
 
-/** A followed system. */
+/** A successful save: its value, and when and by whom it was done. */
+interface Save {
+  value: string;
+  at: number | null;
+  by: string;
+}
+
+/** A followed system: what is known of it, and since when. Times are in milliseconds, by the clock of who reports them. */
 export class FollowedSystem {
-  readonly client: PrintableClient;
+  readonly target: Pick<Found, 'id' | 'client' | 'socket'>;
   /** The status in the latest reply, or `offline`, `no answer`, …; empty before the first one. */
   reported: string = '';
-  /** Since when, in milliseconds; null if unknown. What the system reports is by its own clock. */
+  /** Since when; null if unknown. */
   since: number | null = null;
   /** The latest reply that was noted; null before the first one. */
   reply: PrintableReply | null = null;
   /** The latest response. */
   info: Body = {};
-  /** When it arrived, in milliseconds. */
+  /** When it arrived. */
   infoAt: number = 0;
   /** The shutdown that ended it, as a status or a command; null if there was none, or if the system has not ended. */
   end: Body | null = null;
-  /** Since when requests have had no response, in milliseconds; null if they have. */
+  /** Since when requests have had no response; null if they have. */
   unansweredSince: number | null = null;
+  /** The last save; null if none is known. A shutdown also saves. */
+  saved: Save | null = null;
+  /** A later save that failed, as a command; null if there is none. */
+  failedSave: Body | null = null;
   #shutdown: { cause: Body | null; until: number } = { cause: null, until: 0 };
   #error = '';
   #readError = ''; // of the latest `read()`, if it could not be sent
   #reading: Promise<boolean> | null = null;
   #steps: { at: number; done: number }[] = []; // when the progress grew
   #done: number | null = null; // the latest progress
+  #heard: { at: number; from: number } | null = null; // when the program last looked, and when a report first said so
 
-  constructor(client: PrintableClient) {
-    this.client = client;
+  constructor(target: FollowedSystem['target']) {
+    this.target = target;
+  }
+
+  get client(): PrintableClient {
+    return this.target.client;
+  }
+
+  /** Whether it has ended, and does not come back: it has no socket in its folder any more. */
+  get hasLeft(): boolean {
+    return this.target.socket?.exists === false && this.reply?.ok !== true;
   }
 
   /** The status to show. */
@@ -135,6 +159,15 @@ export class FollowedSystem {
   /** Whether `info` reports the status that is shown. */
   get isCurrent(): boolean {
     return this.info['status'] === this.status;
+  }
+
+  /**
+   * Since when the program has not looked for commands: it is in a step, or hangs. Null if it looks, as far as reports
+   * show that: the latest one ages, too.
+   */
+  get unheardSince(): number | null {
+    const { at = null, from = Infinity } = this.#heard ?? {};
+    return this.isCurrent && this.infoAt - from >= STEP_MS ? at : null;
   }
 
   /** Why the status is not one that the system reports, or may be old; otherwise empty. */
@@ -222,7 +255,12 @@ export class FollowedSystem {
   }
 
   #take(info: Body): void {
-    if (info !== this.info) this.infoAt = Date.now();
+    if (info !== this.info) {
+      this.infoAt = Date.now();
+      this.#noteHeard(timeIn(info, 'heardAt') ?? this.infoAt);
+      if (`${info['host']} ${info['pid']}` !== `${this.info['host']} ${this.info['pid']}`) this.failedSave = null;
+      for (const entry of commandsOf(info)) this.noteSave(entry, info);
+    }
     this.info = info;
     if (this.reply?.ok !== false) this.since = timeIn(info, 'since') ?? this.since;
     const progress = this.reported === ACTIVE.statusName ? progressOf(info['detail']) : null;
@@ -231,6 +269,29 @@ export class FollowedSystem {
     if (progress === null || before === null || progress.done < before) steps.length = 0;
     else if (progress.done > before) steps.push({ at: performance.now(), done: progress.done });
     if (steps.length > 2 && performance.now() - (steps[1]?.at ?? 0) > PACE_MS) steps.shift();
+  }
+
+  /** The clock of the system may differ from ours, so that only the first report is compared with it. */
+  #noteHeard(at: number): void {
+    const before = this.#heard;
+    if (before === null) this.#heard = { at, from: at };
+    else if (Math.abs(at - before.at) > HEARD_MS) this.#heard = { at, from: this.infoAt };
+  }
+
+  /** Notes a command if it has saved, or failed to. A program without a way to save has not failed. */
+  noteSave(entry: Body, info: Body = this.info): void {
+    const { command, state, value, seconds } = entry;
+    const isShutdown = command === 'shutdown';
+    if (!isShutdown && command !== 'save-state') return;
+    const saved = isShutdown ? savedBy(entry) : excerptOfJson(value);
+    const sentAt = timeIn(entry, 'at');
+    const at = sentAt === null ? null : sentAt + (typeof seconds === 'number' ? Math.max(0, seconds) * 1000 : 0);
+    if (state === 'done' && (!isShutdown || saved !== '')) {
+      this.saved = { value: saved, at, by: excerptOf(entry['by']) };
+      this.failedSave = null;
+    } else if (state === 'failed' && !isShutdown && !isRefusedSave(entry, info)) {
+      this.failedSave = entry;
+    }
   }
 
   /** Until the progress is complete. Null until it has grown twice: the first growth may be the work of an hour. */
@@ -242,6 +303,13 @@ export class FollowedSystem {
     const seconds = Math.max(0, leftMs - (performance.now() - last.at)) / 1000;
     return Number.isFinite(seconds) ? seconds : null; // `of` may be huge
   }
+}
+
+/** What a single reply tells about a system. */
+export function seen(target: FollowedSystem['target'], reply: PrintableReply): FollowedSystem {
+  const system = new FollowedSystem(target);
+  system.note(statusNameOf(reply), reply);
+  return system;
 }
 
 // ───── A command, until it is done ───────────────────────────────────────────────────────────────────────────────

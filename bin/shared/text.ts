@@ -78,6 +78,11 @@ export function secondsSince(body: Body, name: string): number | null {
   return time === null ? null : Math.max(0, (Date.now() - time) / 1000);
 }
 
+/** How long ago a time in milliseconds was: `3 min`. Empty if it is unknown. */
+export function ageOf(time: number | null): string {
+  return time === null ? '' : describeDuration(Math.max(0, Date.now() - time) / 1000);
+}
+
 /** `2026-11-23 13:18:06`, in the time zone of the machine. */
 export function localTime(date: Date): string {
   const shifted = new Date(date.getTime() - date.getTimezoneOffset() * 60_000);

@@ -7,12 +7,14 @@ import {
   completeAnswer, describeAnswer, describeQuestion, describeTimes, describeValues, type Question, questionsIn,
   readAnswer,
 } from '../../../shared/declared.ts';
-import { describeCommand, describeInfo, describeStatusAndSave } from '../../../shared/describe.ts';
+import { describeCommand } from '../../../shared/describe.ts';
+import { describeInfo, viewOf } from '../../../shared/view.ts';
 import {
   assertHarmless, HARMLESS, HOSTILE, type StartedServer, startBasicServer, startServer, until,
 } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
+import { systemOf } from '../view.ts';
 import { at, call, linesOf, run, watch } from './helpers.ts';
 import { ACTIVE, openSession, startSilent, startWeb } from './systems.ts';
 
@@ -410,11 +412,11 @@ describe('A question in words', LIMIT, () => {
 
   it('is part of the status and the info, and its end has the time of the answer', () => {
     const asks = [listed('k3f-q2', 'Delete?'), listed('k3f-q3', 'Go on?')];
-    assert.equal(describeStatusAndSave({ status: 'active', asks }), 'active; asks 2 questions: Delete?');
-    assert.equal(describeStatusAndSave({ status: 'active', asks: asks.slice(1) }), 'active; asks: Go on?');
+    assert.equal(viewOf(systemOf({ status: 'active', asks })).summary, 'active; asks 2 questions: Delete?');
+    assert.equal(viewOf(systemOf({ status: 'active', asks: asks.slice(1) })).summary, 'active; asks: Go on?');
     const at = new Date(new Date().setHours(3, 12, 9, 0)).toISOString();
     const ended = { command: 'answer', message: 'Go?', arguments: { ok: true }, at, state: 'done', seconds: 61 };
-    assert.deepEqual(describeInfo({ status: 'active', asks, commands: [ended] }).slice(1), [
+    assert.deepEqual(describeInfo(systemOf({ status: 'active', asks, commands: [ended] })).slice(1), [
       'asks      k3f-q2, asked 3 min ago: Delete? (answer yes or no)',
       '          k3f-q3, asked 3 min ago: Go on? (answer yes or no)',
       'status    active', 'commands  03:13:10 answer by somebody: ok=true (Go?)',
@@ -479,7 +481,7 @@ describe('A question in words', LIMIT, () => {
       return { command: 'answer', message: HOSTILE, state, arguments: value, error: value, by: value, reason: value };
     }));
     const info = { ...ACTIVE, asks, commands: ends.slice(-18), name: 'x' };
-    for (const text of [...describeInfo(info), describeStatusAndSave(info), ...ends.map(describeAnswer)]) {
+    for (const text of [...describeInfo(systemOf(info)), viewOf(systemOf(info)).summary, ...ends.map(describeAnswer)]) {
       assertHarmless(text);
     }
     assertHarmless(describeValues({ a: HOSTILE }));

@@ -7,11 +7,12 @@ import os, { hostname } from 'node:os';
 import { join, relative } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { parsePast, UsageError } from '../../../shared/cli.ts';
-import { describeInfo } from '../../../shared/describe.ts';
+import { describeInfo } from '../../../shared/view.ts';
 import { describeLog, latestLines, LogReader, parseEntry } from '../../../shared/log.ts';
 import { assertHarmless, HARMLESS, HOSTILE, makeFolder, makePipe, startProgram } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
+import { systemOf } from '../view.ts';
 import { call, linesOf } from './helpers.ts';
 import { ACTIVE, openSession, type Session, startWeb } from './systems.ts';
 import type { Body } from '../../../shared/text.ts';
@@ -346,10 +347,10 @@ describe('info', LIMIT, () => {
   it('begins each command with its time, and the date unless that is today', () => {
     const today = new Date(new Date().setHours(3, 12, 9, 0));
     const outcome = { command: 'pause', state: 'done', seconds: 0 };
-    const rows = describeInfo({ commands: [
+    const rows = describeInfo(systemOf({ commands: [
       { ...outcome, at: new Date('2026-01-02T03:04:05').toISOString() }, { ...outcome, at: today.toISOString() },
       outcome, { ...outcome, at: '+275760-09-13T00:00:00.000Z' },
-    ] });
+    ] }));
     assert.deepEqual(rows.slice(2), [
       'commands  2026-01-02 03:04:05 pause done in 0.00 s', '          03:12:09 pause done in 0.00 s',
       '          pause done in 0.00 s', '          pause done in 0.00 s',

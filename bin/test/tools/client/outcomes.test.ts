@@ -3,12 +3,14 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { describeInfo, describeStatus, describeStatusAndSave } from '../../../shared/describe.ts';
+import { describeStatus } from '../../../shared/describe.ts';
+import { describeInfo, viewOf } from '../../../shared/view.ts';
 import {
   assertHarmless, type Ended, freePort, HARMLESS, HOSTILE, launchSystem, makeFolder, start, startBasicServer, startServer,
   until,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { systemOf } from '../view.ts';
 import { at, AT_ONCE, call, linesOf, onTerminal, run, watch } from './helpers.ts';
 import { ACTIVE, startSilent, startWeb } from './systems.ts';
 
@@ -76,8 +78,8 @@ describe('control-client', AT_ONCE, () => {
     ];
     for (const [commands, saved, status] of texts) {
       const info = { status: 'active', commands };
-      assert.equal(describeStatusAndSave(info), status.replace(/^active/, () => describeStatus(info)));
-      const rows = describeInfo(info).filter((row) => row.startsWith('saved '));
+      assert.equal(viewOf(systemOf(info)).summary, status.replace(/^active/, () => describeStatus(info)));
+      const rows = describeInfo(systemOf(info)).filter((row) => row.startsWith('saved '));
       assert.deepEqual(rows, saved.map((text) => `saved     ${text}`));
     }
   });
@@ -85,9 +87,9 @@ describe('control-client', AT_ONCE, () => {
   it('does not call the end of a program a command', () => {
     const shutdown = { command: 'shutdown', by: 'itself', state: 'done', seconds: 0.01 };
     const value = { ended: 'exit code 7', exitCode: 7 };
-    assert.deepEqual(describeInfo({ commands: [
+    assert.deepEqual(describeInfo(systemOf({ commands: [
       { ...shutdown, reason: 'exit code 7', value }, { ...shutdown, reason: 'SIGTERM', value },
-    ] }).slice(-2), [
+    ] })).slice(-2), [
       'commands  ended by itself: exit code 7', '          shutdown by itself (SIGTERM) done in 0.01 s: exit code 7',
     ]);
   });

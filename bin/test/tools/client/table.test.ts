@@ -6,12 +6,12 @@ import { execFileSync } from 'node:child_process';
 import { appendFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
-import { Row } from '../../../client/fleet.ts';
-import { PrintableClient, type PrintableReply } from '../../../shared/client.ts';
-import { describeDetail, describeInfo } from '../../../shared/describe.ts';
+import { describeDetail } from '../../../shared/describe.ts';
+import { describeInfo, viewOf } from '../../../shared/view.ts';
 import { assertHarmless, type Ended, HOSTILE, launchSystem, LIMIT, makeFolder, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { CTRL_C, CTRL_Z, pseudoTerminal, type Terminal, UP } from '../console/helpers.ts';
+import { systemOf } from '../view.ts';
 import { HOSTILE_LINES, infoOf, linesOf as logOf, outcome, writeLog } from '../logs.ts';
 import { AT_ONCE, call, linesOf, onTerminal } from './helpers.ts';
 import { openSession, type Session, startSilent, startWeb, type Web } from './systems.ts';
@@ -124,7 +124,7 @@ describe('describeDetail', LIMIT, () => {
       [{ run: { pid: 'x', started: 'x' } }, 'run {"pid":"x","started":"x"}'],
     ];
     for (const [detail, text] of rows) assert.equal(describeDetail(detail), text);
-    const info = describeInfo({ detail: { step: 1, of: 2, run } }).slice(-2);
+    const info = describeInfo(systemOf({ detail: { step: 1, of: 2, run } })).slice(-2);
     const bar = 'detail    [#####     ] 50 %, step 1 of 2';
     assert.deepEqual(info, [bar, 'run       pid 7, started 2026-11-21, gpu released']);
     const others = [
@@ -137,18 +137,16 @@ describe('describeDetail', LIMIT, () => {
   });
 });
 
-describe('Row', LIMIT, () => {
+describe('viewOf', LIMIT, () => {
   it('shows a step that the latest response has shown, and none that would only have begun since then', (t) => {
     const now = Date.now();
     t.mock.timers.enable({ apis: ['Date'], now });
-    const row = new Row({ name: 'x', id: 'x', title: 'x', client: new PrintableClient() });
     for (const [silence, steps] of [[500, ''], [4500, ', in a step for 4 s']] as const) {
-      const body = { status: 'active', heardAt: new Date(Date.now() - silence).toISOString() };
-      row.system.note('active', { ok: true, body } as unknown as PrintableReply);
-      assert.equal(row.story, `active${steps}`);
+      const system = systemOf({ status: 'active', heardAt: new Date(Date.now() - silence).toISOString() });
+      assert.equal(viewOf(system).story, `active${steps}`);
       t.mock.timers.tick(2000);
-      assert.equal(row.story, `active${steps.replace('4', '6')}`);
-      assert.match(describeInfo(row.info).join(), new RegExp(`active${steps.replace('4', '6')}$`));
+      assert.equal(viewOf(system).story, `active${steps.replace('4', '6')}`);
+      assert.match(describeInfo(system).join(), new RegExp(`active${steps.replace('4', '6')}$`));
     }
   });
 });

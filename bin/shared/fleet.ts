@@ -1,0 +1,94 @@
+// The systems that a tool follows: given ones, and those of folders as they come and go. Keeps the latest that have ended.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import { discover } from './via.ts';
+import type { PrintableReply } from './client.ts';
+import type { Folder, Found } from './folder.ts';
+import type { FollowedSystem } from './system.ts';
+
+const RETRY_MS = 1000; // between two requests to a system that is offline
+
+interface Settings<T> {
+  create(target: Found): T;
+  /** How many systems stay that have left their folders: the latest ones. */
+  maxEnded: number;
+  /** Each request waits this long for a change; without it, systems are not followed. */
+  waitS?: number;
+  /** Called with each reply to a system that is followed. */
+  onReply?(system: T, reply: PrintableReply): void;
+}
+
+export class Fleet<T extends FollowedSystem> {
+  readonly #settings: Settings<T>;
+  readonly #systems: Map<T, AbortController> = new Map(); // how to end its requests; the newest last
+  readonly #ended: WeakSet<T> = new WeakSet();
+
+  constructor(settings: Settings<T>) {
+    this.#settings = settings;
+  }
+
+  /** The newest last. */
+  get all(): T[] {
+    return [...this.#systems.keys()];
+  }
+
+  /** Whether it has left its folder. A system that comes later at the same path is another one. */
+  hasEnded(system: T): boolean {
+    return this.#ended.has(system) || system.hasLeft;
+  }
+
+  /** Returns the system at an address. A new one replaces an ended one of its name, or else the oldest of too many. */
+  add(target: Found): T {
+    const present = this.all.find((one) => one.client.key === target.client.key && !this.hasEnded(one));
+    if (present !== undefined) return present;
+    const ended = this.all.filter((one) => this.hasEnded(one));
+    const { socket, client: { machine } } = target;
+    const predecessor = ended.find(({ target: { socket: before }, client }) => {
+      return before?.name === socket?.name && client.machine.label === machine.label;
+    });
+    for (const system of predecessor === undefined ? ended.slice(0, -this.#settings.maxEnded) : [predecessor]) {
+      this.remove(system);
+    }
+    const system = this.#settings.create(target);
+    const end = new AbortController();
+    this.#systems.set(system, end);
+    void this.#follow(system, end.signal);
+    return system;
+  }
+
+  /** Keeps adding the systems of a folder, and yields why it cannot be searched; empty if it can. */
+  async *addAll(folder: Folder, timeoutMs: number, signal?: AbortSignal): AsyncGenerator<string, void> {
+    const known = (): Set<string> => new Set(this.all.flatMap((one) => this.hasEnded(one) ? [] : [one.client.key]));
+    for await (const { found, error } of discover(folder, known, timeoutMs, signal)) {
+      for (const target of found) this.add(target);
+      yield error;
+    }
+  }
+
+  /** Reads what does not end the requests that wait for a change. */
+  async read(system: T, onSilence: () => void): Promise<boolean> {
+    const end = this.#systems.get(system);
+    return end !== undefined && system.read(onSilence, end.signal);
+  }
+
+  remove(system: T): void {
+    this.#systems.get(system)?.abort();
+    this.#systems.delete(system);
+  }
+
+  /** Ends all requests. */
+  close(): void {
+    for (const end of this.#systems.values()) end.abort();
+  }
+
+  async #follow(system: T, signal: AbortSignal): Promise<void> {
+    const { waitS, onReply } = this.#settings;
+    if (waitS === undefined) return;
+    for await (const reply of system.follow(signal, waitS)) {
+      onReply?.(system, reply);
+      if (reply.ok) continue;
+      if (system.hasLeft) return void this.#ended.add(system);
+      await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
+    }
+  }
+}
