@@ -43,9 +43,13 @@ interface Row {
 export class Top {
   readonly #end = new AbortController();
   readonly #screen = new Screen((width, height) => this.#linesOf(width, height));
-  readonly #refresh = (): void => this.#screen.refresh();
+  readonly #views = new Map<FollowedSystem, View>(); // until news of the system, or the next reading
+  readonly #onNews = (system: FollowedSystem): void => {
+    this.#views.delete(system);
+    this.#screen.refresh();
+  };
   readonly #fleet = new Fleet({
-    create: (target) => new FollowedSystem(target), maxEnded: MAX_ENDED, waitS: WAIT_S, onReply: this.#refresh,
+    create: (target) => new FollowedSystem(target), maxEnded: MAX_ENDED, waitS: WAIT_S, onReply: this.#onNews,
   });
   readonly #errors = new Map<Folder, string>(); // why folders cannot be searched
   #visible: readonly FollowedSystem[] = [];
@@ -96,16 +100,24 @@ export class Top {
   async #addAll(folder: Folder, timeoutMs: number): Promise<void> {
     for await (const error of this.#fleet.addAll(folder, timeoutMs, this.#end.signal)) {
       this.#errors.set(folder, printable(error));
-      this.#refresh();
+      this.#screen.refresh();
     }
   }
 
   /** Reads the details of what is visible, and draws, because durations grow. */
   #read(): void {
     for (const system of this.#visible) {
-      if (!this.#fleet.hasEnded(system)) void this.#fleet.read(system, this.#refresh).then(this.#refresh);
+      const onNews = (): void => this.#onNews(system);
+      if (!this.#fleet.hasEnded(system)) void this.#fleet.read(system, onNews).then(onNews);
     }
-    this.#refresh();
+    this.#views.clear();
+    this.#screen.refresh();
+  }
+
+  #viewOf(system: FollowedSystem): View {
+    const view = this.#views.get(system) ?? viewOf(system);
+    this.#views.set(system, view);
+    return view;
   }
 
   readonly #enter = (): void => {
@@ -158,7 +170,7 @@ export class Top {
   }
 
   #rows(): Row[] {
-    const rows = this.#fleet.all.map((system) => ({ system, view: viewOf(system) }));
+    const rows = this.#fleet.all.map((system) => ({ system, view: this.#viewOf(system) }));
     return rows.sort((one, other) => compareViews(one.view, other.view));
   }
 
@@ -178,7 +190,7 @@ export class Top {
 
   #describe(system: FollowedSystem, width: number): string[] {
     this.#visible = [system];
-    const { fullName, story } = viewOf(system);
+    const { fullName, story } = this.#viewOf(system);
     const lines = system.info['status'] === undefined ? [] : describeInfo(system);
     const title = `${fullName}: ${story}${system.isCurrent ? '' : '; before:'}`;
     return [inverse(fit(title, width)), ...lines.flatMap((line) => wrap(line, width, INDENT))];
@@ -189,7 +201,7 @@ export class Top {
     this.#visible = [system];
     if (performance.now() - this.#logAt >= LOG_MS) void this.#readLog(system);
     const wrapped = this.#log.flatMap((line) => wrap(line, width, INDENT));
-    return [inverse(fit(`log of ${viewOf(system).fullName}`, width)), ...wrapped.slice(2 - height)];
+    return [inverse(fit(`log of ${this.#viewOf(system).fullName}`, width)), ...wrapped.slice(2 - height)];
   }
 
   async #readLog(system: FollowedSystem): Promise<void> {
@@ -256,7 +268,7 @@ export class Top {
       this.#selected = rows[Math.max(0, Math.min(index, rows.length - 1))]?.system;
     }
     if (system === undefined) return;
-    const { fullName, othersHold } = viewOf(system);
+    const { fullName, othersHold } = this.#viewOf(system);
     if (key === 'r' && othersHold !== '') this.#ask('resume', `Resume ${fullName}, ${othersHold}?`);
     else if (Object.hasOwn(COMMANDS, key)) this.#sent.push(this.#send(COMMANDS[key] as string, system));
     if (key === 'd') this.#ask('shutdown', `Shut ${fullName} down?`);
@@ -282,7 +294,7 @@ export class Top {
 
   async #send(command: string, system: FollowedSystem): Promise<void> {
     const { client } = system;
-    const name = viewOf(system).fullName;
+    const name = this.#viewOf(system).fullName;
     this.#message = `${command} ${name} …`;
     const options = { timeoutMs: COMMAND_MS, by: BY, signal: this.#limit.signal };
     const { value, seconds, summary } = await follow(client, command, options);
