@@ -6,7 +6,7 @@ import { type AddressInfo, isIPv4 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { type CommandLine, parseCommandLine, setUp } from './board/options.ts';
 import { serve, type Settings } from './board/server.ts';
-import { followFolder, Systems } from './board/systems.ts';
+import { Systems } from './board/systems.ts';
 import { EXIT, run, warn } from './shared/cli.ts';
 import { baseUrlOf } from './shared/client.ts';
 
@@ -19,9 +19,9 @@ async function main(): Promise<number> {
   const { listen, host, port, allowedHosts } = commandLine;
   const { targets, folders, ...keys } = await setUp(commandLine, TIMEOUT_MS);
   const systems = new Systems(targets);
-  await Promise.all(folders.map((folder) => followFolder(systems, folder, TIMEOUT_MS)));
+  await Promise.all(folders.map((folder) => systems.addAll(folder, TIMEOUT_MS)));
   const places = folders.map(({ place, hints }) => [`${place}: it may still start`, ...hints].join('; '));
-  if (systems.size === 0) warn(`nothing runs ${places.join(' or ')}`);
+  if (systems.all.length === 0) warn(`nothing runs ${places.join(' or ')}`);
   const settings = { systems, host, allowedHosts, ...keys };
   const addresses = await serve(settings, port).catch(async (error: Error) => {
     warn(`cannot listen on ${listen}: ${await explain(error, commandLine)}`);
@@ -43,12 +43,12 @@ async function explain(error: Error, { host, port }: CommandLine): Promise<strin
   return `the port is in use${user}; --listen ${host.includes(':') ? `[${host}]` : host}:0 picks a free one`;
 }
 
-function announce({ systems: { size }, host, key, viewKey }: Settings, addresses: readonly AddressInfo[]): void {
+function announce({ systems: { all }, host, key, viewKey }: Settings, addresses: readonly AddressInfo[]): void {
   const isPublic = addresses.some(({ address }) => !/^127\.|^::1$/.test(address));
   if (isPublic) warn('nothing is encrypted: others on the network can read the key and everything on the page');
   const { address, port } = addresses[0] as AddressInfo;
   const bases = hostsOf(host, address).map((name) => baseUrlOf({ host: name, port }));
-  const prefix = `${size} ${size === 1 ? 'system' : 'systems'} · `;
+  const prefix = `${all.length} ${all.length === 1 ? 'system' : 'systems'} · `;
   const print = (title: string, fragment: string, hint: string): void => {
     const indent = ' '.repeat(title.length);
     console.log(`${title}${bases.map((base) => `${base}/#${fragment}`).join(`\n${indent}`)}   (${hint})`);

@@ -3,8 +3,7 @@
 import { SystemStatus } from '../../control.ts';
 import { NO_ANSWER, UNKNOWN } from '../shared/client.ts';
 import { DOWN } from '../shared/system.ts';
-import { numbersIn } from './state.ts';
-import type { BoardSystem } from './system.ts';
+import { type BoardSystem, numbersIn } from './system.ts';
 
 export const METRICS_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
@@ -37,7 +36,7 @@ export function formatMetrics(systems: readonly System[]): string {
       return [[{}, state.asks.length]];
     }),
     metric('control_detail', 'A number in the detail of a system that responds.', (system) => {
-      const numbers = isUp(system) ? numbersIn(system.state.detail) : [];
+      const numbers = isUp(system) ? numbersIn(system.state.fields) : [];
       const unique = new Map(numbers.map(([name, value]) => [encodable(name), value]));
       return [...unique].slice(0, MAX_NUMBERS).map(([name, value]) => [{ name }, value]);
     }),

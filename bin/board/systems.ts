@@ -1,18 +1,18 @@
 // All systems on the board, those of folders as they come, and the long polls of the pages that wait for news of them.
 
 import { warn } from '../shared/cli.ts';
-import { BY } from '../shared/client.ts';
 import { CONTROL_COMMANDS } from '../shared/declared.ts';
+import { Fleet } from '../shared/fleet.ts';
 import { type Folder, type Found, inParallel } from '../shared/folder.ts';
-import { discover, type Discovery } from '../shared/via.ts';
 import { KEEP_MS, steadyNow } from './series.ts';
-import { BoardSystem } from './system.ts';
-import type { LogPart, Update } from './state.ts';
+import { BoardSystem, type LogPart, type Update } from './system.ts';
 
 const READ_MS = 1000;
 const CLOSED_MS = 15_000; // a page that sends no request for this long counts as closed
 const GATHER_MS = 50; // changes within this time are sent together
-const MAX_ENDED = 16; // offline systems of a folder that stay on the board
+const WAIT_S = 30; // the time limit of a request that waits for a change
+const MAX_ENDED = 16; // systems of a folder that stay on the board
+const ELSEWHERE = 'elsewhere:1'; // refused by the far end, so that its status is never `offline`
 
 /** The response to a page. */
 export interface News {
@@ -20,10 +20,6 @@ export interface News {
   startedAt: number;
   /** Pass it to the next call to receive what has changed since. */
   version: number;
-  /** The board's time in milliseconds: a phone's clock may differ. */
-  now: number;
-  /** The sender of the board's commands. */
-  by: string;
   /** How long samples are kept. */
   keepMs: number;
   /** The ids of all systems. */
@@ -33,7 +29,9 @@ export interface News {
 }
 
 export class Systems {
-  readonly #byId: Map<number, BoardSystem> = new Map(); // the newest last
+  readonly #fleet: Fleet<BoardSystem> = new Fleet({
+    create: (target) => this.#create(target), maxEnded: MAX_ENDED, waitS: WAIT_S, onReply: (system) => system.onReply(),
+  });
   readonly #startedAt: number = Date.now();
   readonly #waiters: Map<() => void, () => boolean> = new Map(); // how each ends, and whether it has news
   #version = 0;
@@ -43,74 +41,57 @@ export class Systems {
   #nextId = 0;
 
   constructor(targets: readonly Found[]) {
-    for (const target of targets) this.add(target);
-  }
-
-  get size(): number {
-    return this.#byId.size;
+    for (const target of targets) this.#fleet.add(target);
   }
 
   get all(): BoardSystem[] {
-    return [...this.#byId.values()];
+    return this.#fleet.all;
   }
 
-  get keys(): Set<string> {
-    return new Set(this.all.map(({ target }) => target.client.key));
+  #find(id: number): BoardSystem | undefined {
+    return this.all.find((system) => system.id === id);
   }
 
   /** Whether a system takes a command. Every system takes the four standard commands; own commands need an id. */
   takes(command: string, id?: number): boolean {
     const isControl = CONTROL_COMMANDS.includes(command);
     if (id === undefined) return isControl;
-    const system = this.#byId.get(id);
+    const system = this.#find(id);
     return system !== undefined && (isControl || system.declares(command));
   }
 
   /** Whether a system can do a command that it takes. */
   canDo(command: string, id: number): boolean {
-    return this.#byId.get(id)?.canDo(command) === true;
+    return this.#find(id)?.canDo(command) === true;
   }
 
   /** The latest entries of the log of a system; undefined if there is no such system. */
   async readLog(id: number): Promise<LogPart | undefined> {
-    return this.#byId.get(id)?.readLog();
+    return this.#find(id)?.readLog();
   }
 
-  /** Adds a system, and returns a function that removes it. */
-  add(target: Found): () => void {
-    const system = this.#add(target, false);
-    return () => this.#remove(system);
-  }
-
-  /** Adds a system of a folder. It replaces an ended one of the same name, or else the oldest of too many. */
-  addFound(target: Found): void {
-    const ended = this.all.filter(({ isFound, isOffline, target: { socket } }) => {
-      return isFound && (isOffline || socket?.exists === false);
-    });
-    const predecessor = ended.find(({ target: { socket, client: { machine } } }) => {
-      return socket?.name === target.socket?.name && machine.label === target.client.machine.label;
-    });
-    const removed = predecessor === undefined ? ended.slice(0, -MAX_ENDED) : [predecessor];
-    for (const system of removed) this.#remove(system);
-    this.#add(target, true);
-  }
-
-  #remove(system: BoardSystem): void {
-    system.close();
-    this.#byId.delete(system.id);
-  }
-
-  #add(target: Found, isFound: boolean): BoardSystem {
-    const id = this.#nextId;
-    this.#nextId += 1;
+  #create(target: Found): BoardSystem {
     const board = {
       nextVersion: () => this.#nextVersion(),
       onChange: () => void (this.#gatherTimer ??= setTimeout(() => this.#notify(), GATHER_MS)),
     };
-    const system = new BoardSystem(id, target, board, isFound);
-    this.#byId.set(id, system);
+    const system = new BoardSystem(this.#nextId, target, board);
+    this.#nextId += 1;
     if (this.#readTimer !== undefined) system.setWatched(true);
     return system;
+  }
+
+  /** Adds the systems of a folder, also later ones. A machine that cannot be reached at first is shown until it can. */
+  async addAll(folder: Folder, timeoutMs: number): Promise<void> {
+    const { machine: { label } } = folder;
+    const errors = this.#fleet.addAll(folder, timeoutMs);
+    const { value: first } = await errors.next();
+    if (first) warn(first);
+    const shown = { ...folder.at(ELSEWHERE, { timeoutMs }), name: label, id: label, title: label };
+    const absence = first ? this.#fleet.add(shown) : null;
+    void (async () => {
+      for await (const error of errors) if (error === '' && absence !== null) this.#fleet.remove(absence);
+    })();
   }
 
   /** Responds to a page: as soon as something has changed since `version`, and after `waitMs` at the latest. */
@@ -122,17 +103,16 @@ export class Systems {
     if (waitMs > 0 && known > 0 && !hasNews()) await this.#waitForNews(hasNews, waitMs, signal);
     this.#askedAt = performance.now();
     const systems = this.all.filter(isChanged).map((system) => system.updateSince(known));
-    const ids = [...this.#byId.keys()];
+    const ids = this.all.map(({ id }) => id);
     return {
-      startedAt: this.#startedAt, version: this.#nextVersion(), now: Date.now(), by: BY, keepMs: KEEP_MS,
-      ids, systems,
+      startedAt: this.#startedAt, version: this.#nextVersion(), keepMs: KEEP_MS, ids, systems,
     };
   }
 
   /** Sends a command to one system, and returns its id there; without `id`, to all reachable systems that can do it. */
   send(command: string, reason: string, id?: number, values?: object): number | undefined {
-    if (id !== undefined) return this.#byId.get(id)?.send(command, reason, values);
-    for (const system of this.#byId.values()) {
+    if (id !== undefined) return this.#find(id)?.send(command, reason, values);
+    for (const system of this.all) {
       if (system.isReachable && system.canDo(command)) system.send(command, reason);
     }
     return undefined;
@@ -140,12 +120,12 @@ export class Systems {
 
   /** Sends the answer to a question of a system; undefined if there is no such system. */
   async answer(id: number, ...answer: Parameters<BoardSystem['answer']>): Promise<[number, object] | undefined> {
-    return this.#byId.get(id)?.answer(...answer);
+    return this.#find(id)?.answer(...answer);
   }
 
   /** Reads the detail of all systems. */
   async read(): Promise<void> {
-    await inParallel(this.all, (system) => system.read());
+    await inParallel(this.all, (system) => system.readDetail());
   }
 
   /** The current time unless that version is taken: sample times thus compare with versions. */
@@ -176,7 +156,7 @@ export class Systems {
   #startReading(): void {
     this.#askedAt = performance.now();
     if (this.#readTimer !== undefined) return;
-    for (const system of this.#byId.values()) system.setWatched(true);
+    for (const system of this.all) system.setWatched(true);
     this.#readTimer = setInterval(() => this.#readOrStop(), READ_MS);
     this.#readOrStop();
   }
@@ -187,29 +167,6 @@ export class Systems {
     }
     clearInterval(this.#readTimer);
     this.#readTimer = undefined;
-    for (const system of this.#byId.values()) system.setWatched(false);
+    for (const system of this.all) system.setWatched(false);
   }
-}
-
-// ───── Folders ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-const ELSEWHERE = 'elsewhere:1'; // refused by the far end, so that its status is never `offline`
-
-/** Adds the systems of a folder. A machine that cannot be reached at the start is shown, and why, until it can. */
-export async function followFolder(systems: Systems, folder: Folder, timeoutMs: number): Promise<void> {
-  const { machine: { label } } = folder;
-  const shown = { ...folder.at(ELSEWHERE, { timeoutMs }), name: label, id: label, title: label };
-  let hide: (() => void) | undefined; // once there was a first search
-  const searches = discover(folder, () => systems.keys, timeoutMs);
-  const take = async (): Promise<void> => {
-    const { value: { found, error } } = await searches.next() as IteratorYieldResult<Discovery>; // they never end
-    for (const target of found) systems.addFound(target);
-    if (hide === undefined && error !== '') warn(error);
-    hide ??= error === '' ? () => {} : systems.add(shown);
-    if (error === '') hide();
-  };
-  await take();
-  void (async () => {
-    for (;;) await take();
-  })();
 }

@@ -73,7 +73,7 @@ export class Top {
 
   async run(targets: readonly Found[], folders: readonly Folder[], timeoutMs: number): Promise<void> {
     const { stdin } = process;
-    setMaxListeners(0, this.#limit.signal); // a listener per command
+    setMaxListeners(0, this.#limit.signal, this.#end.signal); // a listener per command, and per reading
     const quit = (reason?: unknown): void => this.#end.abort(reason);
     for (const signal of SIGNALS) process.once(signal, quit);
     process.on('exit', this.#close); // after an error
@@ -108,7 +108,7 @@ export class Top {
   #read(): void {
     for (const system of this.#visible) {
       const onNews = (): void => this.#onNews(system);
-      if (!this.#fleet.hasEnded(system)) void this.#fleet.read(system, onNews).then(onNews);
+      if (!this.#fleet.hasEnded(system)) void system.read(onNews, this.#end.signal).then(onNews);
     }
     this.#views.clear();
     this.#screen.refresh();

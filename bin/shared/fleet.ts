@@ -41,7 +41,7 @@ export class Fleet<T extends FollowedSystem> {
   add(target: Found): T {
     const present = this.all.find((one) => one.client.key === target.client.key && !this.hasEnded(one));
     if (present !== undefined) return present;
-    const ended = this.all.filter((one) => this.hasEnded(one));
+    const ended = this.all.filter((one) => this.hasEnded(one) || (one.target.socket && one.reply?.fault === 'offline'));
     const { socket, client: { machine } } = target;
     const predecessor = ended.find(({ target: { socket: before }, client }) => {
       return before?.name === socket?.name && client.machine.label === machine.label;
@@ -65,12 +65,6 @@ export class Fleet<T extends FollowedSystem> {
     }
   }
 
-  /** Reads what does not end the requests that wait for a change. */
-  async read(system: T, onSilence: () => void): Promise<boolean> {
-    const end = this.#systems.get(system);
-    return end !== undefined && system.read(onSilence, end.signal);
-  }
-
   remove(system: T): void {
     this.#systems.get(system)?.abort();
     this.#systems.delete(system);
@@ -87,7 +81,8 @@ export class Fleet<T extends FollowedSystem> {
     for await (const reply of system.follow(signal, waitS)) {
       onReply?.(system, reply);
       if (reply.ok) continue;
-      if (system.hasLeft) return void this.#ended.add(system);
+      const isGone = reply.fault === 'offline' || system.client.machine.label !== ''; // a far end need not refuse
+      if (isGone && system.hasLeft) return void this.#ended.add(system);
       await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
     }
   }

@@ -80,6 +80,8 @@ interface Standing {
   /** The status, or what is more urgent: asks, failed, crashed, ended, connecting. */
   word: string;
   level: Level;
+  /** Of the status alone. */
+  statusLevel: Level;
   isControllable: boolean;
   /** How long it has had its status, or has been silent: `3 min`. Empty if unknown. */
   age: string;
@@ -115,9 +117,9 @@ function standingOf(system: FollowedSystem): Standing {
   const isUnlinked = reply?.ok === false && reply.code === LINK_ENDED; // its machine cannot be reached
   const isCrashed = end !== null && isCrash(end);
   const word = isCrashed ? 'crashed' : end !== null ? 'ended' : status || 'connecting';
-  const own = isCrashed ? 'bad' : end !== null ? 'ended' : LEVEL_OF[status] ?? 'bad';
+  const statusLevel = isCrashed ? 'bad' : end !== null ? 'ended' : LEVEL_OF[status] ?? 'bad';
   const isAsking = asks(system);
-  const isFailed = own !== 'bad' && failureOf(system) !== '';
+  const isFailed = statusLevel !== 'bad' && failureOf(system) !== '';
   const age = ageOf(system.unansweredSince ?? system.since);
   const holds = status === 'paused' ? holdsOf(info) : [];
   const step = ageOf(system.unheardSince);
@@ -126,12 +128,12 @@ function standingOf(system: FollowedSystem): Standing {
   const more = end !== null ? describeEnd(end) : isPlain || fault === 'denied' ? '' : system.error;
   const story = isCurrent ? known : `${status}${more && `: ${more}`}`;
   const report = isCurrent ? describeStatus(heard) : story;
-  const texts = [report, isAsking ? summarizeAsks(info) : '', savesOf(system, true)];
+  const texts = [report, isAsking ? summarizeAsks(info) : '', savedOf(system, true), unsavedOf(system, true)];
   return {
     status, fault, age, step: step && describeStep(status, step),
     error: isPlain && !isUnlinked ? '' : system.error,
     word: isAsking ? 'asks' : isFailed ? 'failed' : word,
-    level: isAsking ? 'asks' : isFailed ? 'bad' : own,
+    level: isAsking ? 'asks' : isFailed ? 'bad' : statusLevel, statusLevel,
     isControllable: CONTROLLABLE.includes(status),
     heading: isCrashed ? `crashed: ${describeEnd(end)}` : word,
     when: age && (end !== null || status === 'paused' ? `${age} ago` : `for ${age}`),
@@ -162,8 +164,9 @@ function agoOf(time: number | null): string {
 
 interface Work {
   canSave: boolean;
-  /** `saved states/….json 3 min ago by ana; save failed 1 min ago: ENOSPC`, or empty. */
+  /** The last save: `saved states/….json 3 min ago by ana`; and a later failure: `save failed 1 min ago: ENOSPC`. */
   saved: string;
+  unsaved: string;
   /** What has failed, if nothing has succeeded since: `save failed: ENOSPC`. */
   failed: string;
   /** The open questions, the oldest first, with their times: `asked 3 min ago, expires in 12 min`. */
@@ -203,7 +206,7 @@ function workOf(system: FollowedSystem): Work {
   const progress = progressOf(detail);
   const texts = [...asks(system) ? questions.map(({ message }) => message) : [], describeDetail(detail, secondsLeft)];
   return {
-    canSave: canSaveIn(info), saved: savesOf(system, false), failed: failureOf(system),
+    canSave: canSaveIn(info), saved: savedOf(system), unsaved: unsavedOf(system), failed: failureOf(system),
     asks: questions.map((question) => ({ id: question.id, message: question.message, times: timesOf(question) })),
     askAge: questions[0] === undefined ? '' : ageOf(timeIn(questions[0].entry, 'at')),
     progress: progress && { ...progress, name: excerpt(progress.name), text: describeShare(progress, secondsLeft) },
@@ -212,13 +215,18 @@ function workOf(system: FollowedSystem): Work {
   };
 }
 
-/** The last save, and a later failure. */
-function savesOf({ saved, failedSave }: FollowedSystem, isBrief: boolean): string {
+/** The last save; brief, only how long ago it was. */
+function savedOf({ saved }: FollowedSystem, isBrief: boolean = false): string {
   const { value = '', at = null, by = '' } = saved ?? {};
-  const whole = isBrief ? '' : ` ${value}`.trimEnd();
-  const error = isBrief || failedSave === null ? '' : errorIn(failedSave);
-  const failed = failedSave && `save failed${agoOf(endedAt(failedSave))}${error && `: ${error}`}`;
-  return [saved && `saved${whole}${agoOf(at)}${by && !isBrief ? ` by ${by}` : ''}`, failed].filter(Boolean).join('; ');
+  if (saved === null) return '';
+  if (isBrief) return `saved${agoOf(at)}`;
+  return `${`saved ${value}`.trimEnd()}${agoOf(at)}${by && ` by ${by}`}`;
+}
+
+/** A later save that failed. */
+function unsavedOf({ failedSave }: FollowedSystem, isBrief: boolean = false): string {
+  const error = failedSave === null || isBrief ? '' : errorIn(failedSave);
+  return failedSave === null ? '' : `save failed${agoOf(endedAt(failedSave))}${error && `: ${error}`}`;
 }
 
 /** A save that has failed, or else the latest command. An expired question is no failure. */
@@ -268,7 +276,7 @@ function listedOf({ info, status }: FollowedSystem): Listed[] {
 /** Aligned lines with all that a system reports. */
 export function describeInfo(system: FollowedSystem): string[] {
   const { info } = system;
-  const { pid, report, saved } = viewOf(system);
+  const { pid, report, saved, unsaved } = viewOf(system);
   const commands = commandsOf(info).map((entry) => {
     const time = isAnswer(entry) ? endedAt(entry) : timeIn(entry, 'at'); // a question has no sender
     return `${time === null ? '' : `${clockTime(new Date(time))} `}${describeCommand(entry)}`;
@@ -279,7 +287,7 @@ export function describeInfo(system: FollowedSystem): string[] {
     ['name', `${excerptOf(info['name'])} (process ${pid} on ${excerptOf(info['host'])}${port})`],
     ...questions.map((text, index) => [index === 0 ? 'asks' : '', text]),
     ['status', report],
-    ['saved', saved.replace(/^saved ?/, '')],
+    ['saved', [saved.replace(/^saved ?/, ''), unsaved].filter((text) => text !== '').join('; ')],
     ['started', agoOf(timeIn(info, 'startedAt')).trim()],
     ['detail', describeDetail(info['detail'])],
     ['run', describeDetail(splitDetail(info['detail']).run)],
