@@ -27,20 +27,20 @@ async function main(): Promise<number> {
   if (parsed === null) return EXIT.DONE;
   checkBytes();
   if (process.send !== undefined) say('the IPC channel of the parent ends here: the program has no process.send()');
-  const isOnTerminal = isatty(0);
   process.removeAllListeners('warning').on('warning', ({ message }) => say(message));
   if (process.pid === 1) say('process 1 must reap orphans, and control-run does not: start the container with --init');
-  const place = placeOf(parsed.access);
+  const { settings, access } = parsed;
+  const place = placeOf(access);
   delete process.env['CONTROL_RUN']; // of a control-run around it, which has a name of its own
   try {
-    const supervisor = new Supervisor({ ...parsed.settings, isOnTerminal }, place, say);
+    const supervisor = new Supervisor(settings, place, say);
     const { exitCode, text } = await supervisor.run();
-    leaveTerminal(isOnTerminal && text === 'SIGINT');
+    leaveTerminal(settings.isOnTerminal && text === 'SIGINT');
     return exitCode;
   } catch (error) {
     if (error instanceof UsageError) throw error;
     const { message } = explainPort(error, place.port);
-    parsed.settings.log.append('end', { ended: message, exitCode: NO_WEB_API });
+    settings.log.append('end', { ended: message, exitCode: NO_WEB_API });
     say(message);
     return NO_WEB_API;
   }

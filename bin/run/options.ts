@@ -2,9 +2,12 @@
 
 import { constants } from 'node:os';
 import { basename } from 'node:path';
+import { isatty } from 'node:tty';
 import { parseArgs } from 'node:util';
 import pythonModule from '#python-module';
-import { describeOptions, parseDuration, parseInteger, parseOptions, parseText, UsageError } from '../shared/cli.ts';
+import {
+  describeOptions, type Options, parseDuration, parseInteger, parseOptions, parseText, UsageError,
+} from '../shared/cli.ts';
 import { parseServerOptions, SERVER_ENVIRONMENT_HELP, SERVER_OPTIONS, type ServerAccess } from '../shared/client.ts';
 import { LOG_OPTIONS, LogFile } from '../shared/logfile.ts';
 import { StateFile } from './state.ts';
@@ -13,39 +16,46 @@ const OPTIONS = {
   ...SERVER_OPTIONS,
   'save-signal': {
     type: 'string', value: 'NAME', help: 'save-state sends this signal, such as USR1, to the process that handles it',
+    parse: parseSignal,
   },
   'save-command': {
     type: 'string', value: 'CMD',
     help: 'save-state runs this shell command: exit code 0 means saved, and the last line of output is the result; ' +
       'CONTROL_PID is the process id of the program',
+    parse: parseText,
   },
   'pause-command': {
     type: 'string', value: 'CMD',
     help: 'pause runs this shell command first, and fails if it fails; CONTROL_REASON is the reason',
+    parse: parseText,
   },
-  'resume-command': { type: 'string', value: 'CMD', help: 'resume runs this shell command last' },
+  'resume-command': { type: 'string', value: 'CMD', help: 'resume runs this shell command last', parse: parseText },
   state: {
     type: 'string', value: 'FILE',
     help: 'record in this file whether the program is paused, by whom and why; if it was, it starts paused',
+    parse: (option, text) => new StateFile(parseText(option, text)),
   },
   grace: {
     type: 'string', value: 'SECONDS', default: '10',
     help: 'time for the program to save after --save-signal, to end after SIGTERM, and for a shell command once ' +
       'another command waits (default 10)',
+    parse: parseDuration,
   },
   'force-stop': {
     type: 'string', value: 'SECONDS',
     help: 'stop a program on CONTROL_FD that has not paused by then (default: when another command has waited for ' +
       '--grace)',
+    parse: parseDuration,
   },
   restart: {
     type: 'string', value: 'on-failure[:N]',
     help: 'restart the program if it fails, up to N times in a row, after 1 s, 2 s, 4 s … 60 s (default: never)',
+    parse: parseRestart,
   },
   ...LOG_OPTIONS,
   quiet: { type: 'boolean', help: 'print only errors and warnings' },
   python: { type: 'boolean', help: 'print a module with which a Python program takes commands itself' },
-} as const;
+} as const satisfies Options;
 
 const HELP = `
 Usage: control-run [options] [--] COMMAND [ARGUMENT…]
@@ -103,17 +113,14 @@ export interface Settings {
   isQuiet: boolean;
 }
 
-interface CommandLine {
-  settings: Omit<Settings, 'isOnTerminal'>;
-  access: ServerAccess;
-}
-
 /**
  * Returns null after printing the help, the version or the Python module.
  *
  * @throws {UsageError} If the command line is invalid.
  */
-export function parseCommandLine(commandLine: readonly string[]): CommandLine | null {
+export function parseCommandLine(
+  commandLine: readonly string[],
+): { settings: Settings; access: ServerAccess } | null {
   const [args, line] = splitCommandLine(commandLine);
   const parsed = parseOptions(OPTIONS, HELP, 0, args);
   if (parsed === null) return null;
@@ -127,23 +134,17 @@ export function parseCommandLine(commandLine: readonly string[]): CommandLine | 
   if (process.platform === 'win32') throw new UsageError('Windows lacks the signals that it requires: use WSL');
   if (file === undefined) throw new UsageError('COMMAND is missing; see --help');
   const access = parseServerOptions(values, {}, programName(line));
-  const { 'save-signal': saveSignal, 'save-command': saveCommand, 'force-stop': forceStop, restart } = values;
+  const {
+    'save-signal': saveSignal, 'save-command': saveCommand, 'pause-command': pauseCommand, 'force-stop': forceStopMs,
+    'resume-command': resumeCommand, state, grace: graceMs, restart: maxRestarts = 0, quiet: isQuiet = false,
+  } = values;
   if (saveSignal !== undefined && saveCommand !== undefined) {
     throw new UsageError('--save-signal and --save-command are mutually exclusive');
   }
-  const settings: CommandLine['settings'] = {
-    line: [file, ...line.slice(1)],
-    name: access.name as string, // it has a default
-    isQuiet: values.quiet === true,
-    saveSignal: saveSignal === undefined ? undefined : parseSignal('--save-signal', saveSignal),
-    saveCommand: parseShellCommand('--save-command', saveCommand),
-    pauseCommand: parseShellCommand('--pause-command', values['pause-command']),
-    resumeCommand: parseShellCommand('--resume-command', values['resume-command']),
-    state: values.state === undefined ? undefined : new StateFile(parseText('--state', values.state)),
-    log: new LogFile(values, access.name as string),
-    graceMs: parseDuration('--grace', values.grace),
-    forceStopMs: forceStop === undefined ? undefined : parseDuration('--force-stop', forceStop),
-    maxRestarts: restart === undefined ? 0 : parseRestart('--restart', restart),
+  const name = access.name as string; // it has a default
+  const settings: Settings = {
+    line: [file, ...line.slice(1)], name, saveSignal, saveCommand, pauseCommand, resumeCommand, state,
+    log: new LogFile(values, name), graceMs, forceStopMs, maxRestarts, isOnTerminal: isatty(0), isQuiet,
   };
   return { settings, access };
 }
@@ -154,10 +155,6 @@ function splitCommandLine(args: readonly string[]): [options: readonly string[],
   const first = tokens.find(({ kind }) => kind !== 'option');
   if (first === undefined) return [args, []];
   return [args.slice(0, first.index), args.slice(first.kind === 'positional' ? first.index : first.index + 1)];
-}
-
-function parseShellCommand(option: string, text: string | undefined): string | undefined {
-  return text === undefined ? undefined : parseText(option, text);
 }
 
 function parseSignal(option: string, text: string): NodeJS.Signals {

@@ -23,57 +23,25 @@ interface SignalListener {
 }
 
 /** @param isOnTerminal Whether the program is in the same process group and so gets the terminal's signals itself. */
-export function handleSignals(isOnTerminal: boolean, listener: SignalListener): void {
-  const signals = new Signals(listener);
-  const end = (name: NodeJS.Signals): void => listener.end(name);
-  const pass = (name: NodeJS.Signals): void => listener.program().send(name);
-  const offer = (name: NodeJS.Signals): void => void (listener.program().offer(name) || end(name));
-  for (const name of ['SIGTERM', 'SIGHUP', 'SIGPWR'] as const) process.on(name, end);
-  for (const name of OFFERED) process.on(name, offer);
-  for (const name of ['SIGUSR1', 'SIGUSR2'] as const) process.on(name, pass);
-  process.on('SIGCONT', () => signals.onContinue());
-  if (isOnTerminal) {
-    for (const name of ['SIGINT', 'SIGQUIT'] as const) {
-      process.on(name, () => (listener.program().end === null ? signals.onInterrupt(name) : end(name)));
-    }
-    process.on('SIGTSTP', () => signals.followProgram());
-  } else {
-    process.on('SIGINT', end).on('SIGQUIT', offer).on('SIGWINCH', pass).on('SIGTSTP', () => signals.suspend());
-  }
-}
+export function handleSignals(isOnTerminal: boolean, { program, pausedSince, end, resume, say }: SignalListener): void {
+  let isSuspended = false; // from SIGTSTP to SIGCONT
+  let pending: { name: NodeJS.Signals; since: string | undefined } | null = null; // delivered when the program continues
 
-class Signals {
-  readonly #listener: SignalListener;
-  #isSuspended = false; // from SIGTSTP to SIGCONT
-  #pending: { name: NodeJS.Signals; since: string | undefined } | null = null; // delivered when the program continues
-
-  constructor(listener: SignalListener) {
-    this.#listener = listener;
-  }
-
-  onInterrupt(name: NodeJS.Signals): void {
-    const { name: program, processes } = this.#listener.program();
+  const pass = (name: NodeJS.Signals): void => program().send(name);
+  const offer = (name: NodeJS.Signals): void => void (program().offer(name) || end(name));
+  const interrupt = (signal: NodeJS.Signals): void => {
+    const { name, processes, end: ended } = program();
+    if (ended !== null) return end(signal);
     if (processes.stopped.length === 0) return;
-    this.#pending = { name, since: this.#listener.pausedSince() };
-    this.#listener.say(`${program} is paused and will receive ${name} when it is resumed`);
-  }
-
-  /**
-   * Ctrl-Z on the program's terminal. The program may restore the terminal before it stops, or ignore the signal. So
-   * this process stops last: then the shell takes the terminal back.
-   */
-  async followProgram(): Promise<void> {
-    const { processes } = this.#listener.program();
-    const end = performance.now() + MAX_SUSPEND_MS;
-    while (!processes.haveStopped('group') && performance.now() < end) await sleep(POLL_MS);
-    if (processes.haveStopped('main')) process.kill(process.pid, 'SIGSTOP');
-  }
+    pending = { name: signal, since: pausedSince() };
+    say(`${name} is paused and will receive ${signal} when it is resumed`);
+  };
 
   /** Ctrl-Z when the program is not on the terminal: only this process gets SIGTSTP. */
-  async suspend(): Promise<void> {
-    if (this.#isSuspended) return;
-    this.#isSuspended = true;
-    const { processes } = this.#listener.program();
+  const suspend = async (): Promise<void> => {
+    if (isSuspended) return;
+    isSuspended = true;
+    const { processes } = program();
     const wasRunning = processes.stopped.length === 0;
     let hasContinued = false;
     const continued = once(process, 'SIGCONT').then(() => (hasContinued = true));
@@ -81,19 +49,34 @@ class Signals {
     await nextTurn(); // SIGCONT may have arrived
     if (!hasContinued) process.kill(process.pid, 'SIGSTOP');
     await continued;
-    this.#isSuspended = false;
+    isSuspended = false;
     if (wasRunning) processes.continue();
-  }
+  };
 
-  /** `fg` continues all processes on the terminal. Stops a paused program again, unless a signal is pending for it. */
-  onContinue(): void {
-    const { processes } = this.#listener.program();
-    if (this.#isSuspended || processes.stopped.length === 0) return;
-    const isTaking = this.#pending !== null && this.#pending.since === this.#listener.pausedSince();
-    if (isTaking) this.#listener.resume((this.#pending as { name: NodeJS.Signals }).name);
+  for (const name of ['SIGTERM', 'SIGHUP', 'SIGPWR'] as const) process.on(name, end);
+  for (const name of OFFERED) process.on(name, offer);
+  process.on('SIGUSR1', pass).on('SIGUSR2', pass);
+  if (isOnTerminal) process.on('SIGINT', interrupt).on('SIGQUIT', interrupt).on('SIGTSTP', () => follow(program()));
+  else process.on('SIGINT', end).on('SIGQUIT', offer).on('SIGWINCH', pass).on('SIGTSTP', suspend);
+
+  // `fg` continues all processes on the terminal. Stops a paused program again, unless a signal is pending for it.
+  process.on('SIGCONT', () => {
+    const { processes } = program();
+    if (isSuspended || processes.stopped.length === 0) return;
+    if (pending !== null && pending.since === pausedSince()) resume(pending.name);
     else void processes.stop().catch(() => {});
-    this.#pending = null;
-  }
+    pending = null;
+  });
+}
+
+/**
+ * Ctrl-Z on the program's terminal. The program may restore the terminal before it stops, or ignore the signal. So
+ * this process stops last: then the shell takes the terminal back.
+ */
+async function follow({ processes }: Program): Promise<void> {
+  const end = performance.now() + MAX_SUSPEND_MS;
+  while (!processes.haveStopped('group') && performance.now() < end) await sleep(POLL_MS);
+  if (processes.haveStopped('main')) process.kill(process.pid, 'SIGSTOP');
 }
 
 /**
