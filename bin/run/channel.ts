@@ -23,7 +23,9 @@ import { chmodSync, mkdirSync, rmSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { type Answer, type AskOptions, type CommandOutcome, SystemStatus, type WebApiServer } from '../../control.ts';
+import {
+  type Answer, type AskOptions, type CommandOutcome, type CommandRequest, SystemStatus, type WebApiServer,
+} from '../../control.ts';
 import { excerpt, excerptOf, isRecord, MAX_VALUE_LENGTH } from '../shared/text.ts';
 
 const MAX_LINE_LENGTH: number = 65_536;
@@ -46,12 +48,10 @@ const OUTCOME = /^\s*\{\s*"(?:done|failed)"\s*:\s*(\d+)/;
 const QUESTION = /^\s*\{\s*"ask"\s*:\s*\{\s*"id"\s*:\s*"([^"\\]{1,100})"/;
 
 /** A command as the program receives it, without its id. */
-interface Request {
+interface Request extends Pick<CommandRequest, 'by' | 'reason'> {
   command: string;
   /** Of an own command. */
   arguments: object | undefined;
-  by: string | undefined;
-  reason: string | undefined;
 }
 
 export interface ChannelListener {
@@ -67,17 +67,16 @@ export interface ChannelListener {
 }
 
 export class Channel {
+  /** Whether the program takes commands itself: from its first line on, until the socket closes. */
+  state: 'unused' | 'open' | 'closed' = 'unused';
   readonly #socket: Socket;
   readonly #listener: ChannelListener;
-  #isOpen = false;
-  #wasOpen = false;
   #rest = ''; // of an incomplete line
   #isTooLong = false; // that line
   #hasComplained = false;
   readonly #asked: Map<string, AbortController> = new Map(); // open questions, by their ids
   #id = 0; // of the latest command
-  #goal: SystemStatus | undefined; // while that runs
-  #onOutcome: ((outcome: CommandOutcome) => void) | null = null; // while that runs
+  #running: { goal: SystemStatus | undefined; resolve(outcome: CommandOutcome): void } | null = null;
 
   constructor(socket: Socket, listener: ChannelListener) {
     this.#socket = socket;
@@ -88,37 +87,27 @@ export class Channel {
     socket.unref();
   }
 
-  /** Whether the program takes commands itself. */
-  get isOpen(): boolean {
-    return this.#isOpen;
-  }
-
-  /** Whether it did so, and has closed the socket. */
-  get wasOpen(): boolean {
-    return this.#wasOpen && !this.#isOpen;
-  }
-
-  /** Passes a command to the program. */
-  send(request: Request, onOutcome: (outcome: CommandOutcome) => void): void {
+  /** Passes a command to the program, and returns its outcome. */
+  send(request: Request): Promise<CommandOutcome> {
     this.#id += 1;
-    this.#goal = GOALS.get(request.command);
-    this.#onOutcome = onOutcome;
     this.#socket.write(`${JSON.stringify({ id: this.#id, ...request })}\n`);
+    return new Promise((resolve) => (this.#running = { goal: GOALS.get(request.command), resolve }));
   }
 
   /** Completes the latest command; a no-op if it is completed. A later outcome from the program is ignored. */
   settle(outcome: CommandOutcome): void {
-    const onOutcome = this.#onOutcome;
-    if (onOutcome === null) return;
-    if (this.#goal !== undefined && !('error' in outcome)) this.#listener.onStatus(this.#goal);
-    this.#goal = undefined;
-    this.#onOutcome = null;
-    onOutcome(outcome);
+    const running = this.#running;
+    if (running === null) return;
+    if (running.goal !== undefined && !('error' in outcome)) this.#listener.onStatus(running.goal);
+    this.#running = null;
+    running.resolve(outcome);
   }
 
   close(): void {
-    if (this.#isOpen) this.#listener.onAccepts({});
-    this.#isOpen = false;
+    if (this.state === 'open') {
+      this.state = 'closed';
+      this.#listener.onAccepts({});
+    }
     this.settle({ error: new Error('the program closed CONTROL_FD') });
     for (const withdrawal of this.#asked.values()) withdrawal.abort();
     this.#socket.destroy();
@@ -154,7 +143,7 @@ export class Channel {
       (withdraw === undefined || isId(withdraw)) &&
       (id === undefined || (Number.isInteger(id) && (id as number) > 0 && (id as number) <= this.#id));
     if (!isValid) return false;
-    this.#isOpen = this.#wasOpen = true;
+    this.state = 'open';
     if (isRecord(accepts)) this.#listener.onAccepts(accepts);
     if (isRecord(detail)) this.#listener.onDetail(detail);
     if (isRecord(ask)) void this.#ask(ask);
@@ -163,9 +152,9 @@ export class Channel {
       const reason = excerptOf(error, MAX_VALUE_LENGTH) || 'the program gave no reason';
       this.settle(failed === undefined ? { value: value ?? undefined } : { error: new Error(reason) });
     }
-    if (known === undefined) return true;
-    if (this.#goal === undefined) this.#listener.onStatus(known);
-    else if (this.#goal === known) this.settle({});
+    const goal = this.#running?.goal;
+    if (known !== undefined && goal === undefined) this.#listener.onStatus(known);
+    else if (known !== undefined && goal === known) this.settle({});
     return true;
   }
 

@@ -2,7 +2,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { textOfJson } from '../shared/text.ts';
-import { type Program, ShellCommand } from './program.ts';
+import { type Program, startShell } from './program.ts';
 import type { CommandOutcome, CommandRequest, WebApiServer } from '../../control.ts';
 import type { Settings } from './options.ts';
 
@@ -108,29 +108,26 @@ export class Operator {
     undo: () => this.#runShellCommand('resume'),
   };
 
-  /** Asks a program that takes commands itself. */
+  /** Asks a program that takes commands itself, and has it stopped if it does not pause in time. */
   readonly #asking: Part = {
-    do: () => this.#askToPause(),
+    do: async () => {
+      const { channel } = this.#program;
+      const { forceStopMs } = this.#settings;
+      this.#mustStop = channel.state !== 'open';
+      if (this.#mustStop) return undefined;
+      const force = (): void => {
+        this.#mustStop = true;
+        channel.settle({ value: 'stopped by SIGSTOP' }); // it reads the command when it continues
+      };
+      const timer = forceStopMs === undefined ? undefined : setTimeout(force, forceStopMs);
+      return await this.#ask('pause', 'command', force).finally(() => clearTimeout(timer));
+    },
     undo: async () => {
       const { channel } = this.#program;
       const giveUp = (): void => channel.settle({ value: this.#silence() }); // it runs, and may be in a long step
-      return channel.isOpen ? await this.#ask('resume', 'command', giveUp) : undefined;
+      return channel.state === 'open' ? await this.#ask('resume', 'command', giveUp) : undefined;
     },
   };
-
-  /** Stops a program that does not pause in time. It reads the command when it continues. */
-  async #askToPause(): Promise<unknown> {
-    const { forceStopMs } = this.#settings;
-    const { channel } = this.#program;
-    this.#mustStop = !channel.isOpen;
-    if (this.#mustStop) return undefined;
-    const force = (): void => {
-      this.#mustStop = true;
-      channel.settle({ value: 'stopped by SIGSTOP' });
-    };
-    const timer = forceStopMs === undefined ? undefined : setTimeout(force, forceStopMs);
-    return await this.#ask('pause', 'command', force).finally(() => clearTimeout(timer));
-  }
 
   readonly #stopping: Part = {
     do: async () => {
@@ -187,7 +184,7 @@ export class Operator {
     program.checkRunning();
     if (!Object.hasOwn(this.#server.commands, command)) throw new Error(`${program.name} no longer takes this command`);
     this.#checkAwake('');
-    return { value: await this.#askPatiently(command, values) };
+    return { value: await this.#ask(command, 'signal', this.#giveUp, values) };
   }
 
   /** @throws {Error} If the program cannot do anything. */
@@ -203,18 +200,9 @@ export class Operator {
   async #ask(command: string, urgency: Urgency, onLate: () => void, values?: object): Promise<unknown> {
     const { channel } = this.#program;
     const { by, reason } = this.#server.request as CommandRequest;
-    const send = (onOutcome: (outcome: CommandOutcome) => void): void => {
-      channel.send({ command, arguments: values, by, reason }, onOutcome);
-    };
-    const outcome = await this.#limit(new Promise(send), urgency, onLate);
+    const outcome = await this.#limit(channel.send({ command, arguments: values, by, reason }), urgency, onLate);
     if ('error' in outcome) throw outcome.error;
     return outcome.value;
-  }
-
-  /** Passes on a command that may take any time until a signal arrives. */
-  #askPatiently(command: string, values?: object): Promise<unknown> {
-    const { channel } = this.#program;
-    return this.#ask(command, 'signal', () => channel.settle({ error: this.#silence() }), values);
   }
 
   /** Waits for an outcome. Calls `onLate` if it is still missing `graceMs` after it becomes urgent. */
@@ -231,6 +219,8 @@ export class Operator {
     return await outcome.finally(() => clearInterval(timer));
   }
 
+  readonly #giveUp = (): void => this.#program.channel.settle({ error: this.#silence() });
+
   #silence(): Error {
     return new Error(`${this.#program.name} did not respond within ${this.#settings.graceMs / 1000} s`);
   }
@@ -240,7 +230,7 @@ export class Operator {
   /** How the program can be saved now: by itself, or as the options say. */
   get saveWay(): 'ask' | 'command' | 'signal' | null {
     const { saveSignal, saveCommand } = this.#settings;
-    if (this.#program.channel.isOpen) return 'ask';
+    if (this.#program.channel.state === 'open') return 'ask';
     if (saveCommand !== undefined) return 'command';
     return saveSignal === undefined ? null : 'signal';
   }
@@ -252,11 +242,11 @@ export class Operator {
     const way = this.saveWay;
     if (way === 'command') return { value: await this.#runShellCommand('save') };
     if (way === null) {
-      if (program.channel.wasOpen) throw new Error(`no way to save: ${program.name} has closed CONTROL_FD`);
+      if (program.channel.state === 'closed') throw new Error(`no way to save: ${program.name} has closed CONTROL_FD`);
       throw new Error('no way to save: start control-run with --save-signal or --save-command');
     }
     this.#checkAwake(' and cannot save');
-    return { value: way === 'ask' ? await this.#askPatiently('save-state') : this.#sendSaveSignal() };
+    return { value: way === 'ask' ? await this.#ask('save-state', 'signal', this.#giveUp) : this.#sendSaveSignal() };
   }
 
   #sendSaveSignal(): string {
@@ -273,7 +263,7 @@ export class Operator {
     const program = this.#program;
     if (program.isHeld) return {}; // not started yet
     const way = this.saveWay;
-    if (way === null && program.channel.wasOpen && !this.#situation.isSignalled()) {
+    if (way === null && program.channel.state === 'closed' && !this.#situation.isSignalled()) {
       throw new Error(`no way to save: ${program.name} has closed CONTROL_FD; SIGTERM to control-run ends it anyway`);
     }
     const saved = way === 'command' ? await this.save() : {};
@@ -298,7 +288,7 @@ export class Operator {
       await this.#waitForEnd();
       return { value };
     } catch (error) {
-      if (channel.isOpen) throw error;
+      if (channel.state === 'open') throw error;
       await this.#waitForEnd(); // it may have closed the socket because it ends
       return this.#program.end === null ? await this.saveLast() : {};
     }
@@ -323,7 +313,7 @@ export class Operator {
     if (line === undefined) return undefined;
     const { command: request, reason = '' } = this.#server.request as CommandRequest;
     const urgency = request === 'shutdown' ? 'signal' : 'command'; // a waiting command must not cancel a shutdown
-    const command = new ShellCommand(line, { CONTROL_PID: String(this.#program.pid), CONTROL_REASON: reason });
+    const command = startShell(line, { CONTROL_PID: String(this.#program.pid), CONTROL_REASON: reason });
     let how = '';
     const { end, lastLine } = await this.#limit(command.ended, urgency, () => {
       const why = this.#situation.isSignalled() ? 'control-run received a signal' : 'another command waits';

@@ -89,27 +89,24 @@ started, 127 COMMAND not found.
 
 const UNFIT_SIGNALS = ['SIGKILL', 'SIGSTOP', 'SIGCONT', 'SIGTSTP', 'SIGTERM']; // these never mean `save`
 
+/** The command, and what the options say: their help explains what has no comment. */
 export interface Settings {
+  /** The command and its arguments. */
   line: readonly [string, ...string[]];
   /** The name of the program in messages. */
   name: string;
   /** How to save: one of the two, or neither. */
   saveSignal: NodeJS.Signals | undefined;
   saveCommand: string | undefined;
-  /** Shell commands: the first step of a pause, and the last step of a resume. */
   pauseCommand: string | undefined;
   resumeCommand: string | undefined;
-  /** Remembers across restarts that the program is paused. */
   state: StateFile | undefined;
   log: LogFile;
-  /** Time to save after a signal, and again to end after SIGTERM. */
   graceMs: number;
-  /** After this time, a program that takes commands itself but has not paused is stopped. */
   forceStopMs: number | undefined;
-  /** In a row. */
   maxRestarts: number;
+  /** Whether the program stays in the session of the terminal and in the process group of control-run. */
   isOnTerminal: boolean;
-  /** Whether only errors and warnings are printed. */
   isQuiet: boolean;
 }
 

@@ -11,19 +11,14 @@ import { CHANNEL_FD, GATE_FD, stdioOf } from './descriptors.ts';
 import { STARTING } from './keeper.ts';
 import { type Cgroup, handles, type Keep, labelOf, Processes, startOf } from './processes.ts';
 import type { Socket } from 'node:net';
+import type { Settings } from './options.ts';
 
 const OBSTACLES: Record<string, string> = {
   ENOENT: 'not found', EACCES: 'permission denied', ENOTDIR: 'not a directory',
 };
 
 /** What all runs of a program have in common. */
-export interface ProgramOptions {
-  /** The command and its arguments. */
-  line: readonly [string, ...string[]];
-  /** The name in messages. */
-  name: string;
-  /** Whether the program stays in the session of the terminal and in the process group of control-run. */
-  isOnTerminal: boolean;
+export interface ProgramOptions extends Pick<Settings, 'line' | 'name' | 'isOnTerminal'> {
   /** A variable with its value, `NAME=VALUE`, that identifies its processes. */
   mark: string;
   /** The path of the socket for `control-run ask`, if there is one. */
@@ -53,10 +48,11 @@ export class Program {
   /** When its first instruction could run, by the steady clock. Without meaning while the program is held. */
   begunAt: number = performance.now();
   readonly ended: Promise<End>;
+  /** How the program ended; null while it runs. */
+  end: End | null = null;
   readonly #child: ChildProcess;
   readonly #gate: Socket | null | undefined; // closes with exec()
   readonly #clean: NodeJS.Signals[] = ['SIGHUP', 'SIGINT', 'SIGTERM', 'SIGPIPE']; // as in systemd: ends as intended
-  #end: End | null = null;
 
   private constructor(child: ChildProcess, options: ProgramOptions, listener: ChannelListener) {
     const { name, mark, cgroup, keep } = options;
@@ -71,7 +67,7 @@ export class Program {
     this.#gate = child.stdio[GATE_FD] as Socket | null | undefined;
     this.#gate?.on('error', () => {}).resume().unref(); // `close` follows
     this.ended = new Promise((resolve) => {
-      child.on('exit', (code, signal) => resolve(this.#end = endOf(code, signal, this.#clean)));
+      child.on('exit', (code, signal) => resolve(this.end = endOf(code, signal, this.#clean)));
     });
   }
 
@@ -133,14 +129,9 @@ export class Program {
     this.processes.continue();
   }
 
-  /** How the program ended; null while it runs. */
-  get end(): End | null {
-    return this.#end;
-  }
-
   /** Warns if the program has gone to the background, as a daemon does. */
   async nameDaemon(say: (message: string) => void): Promise<void> {
-    const [left] = this.#end?.exitCode === 0 ? await this.processes.listReleased() : [];
+    const [left] = this.end?.exitCode === 0 ? await this.processes.listReleased() : [];
     if (left === undefined) return;
     const what = `${this.name} has ended and left processes without control, such as ${labelOf(left)}`;
     say(`${what}: run a server in the foreground`);
@@ -148,7 +139,7 @@ export class Program {
 
   /** @throws {Error} If the program has ended. */
   checkRunning(): void {
-    if (this.#end !== null) throw new Error(`${this.name} has ended: ${this.#end.text}`);
+    if (this.end !== null) throw new Error(`${this.name} has ended: ${this.end.text}`);
   }
 
   /** Stops waiting for the end of a program that cannot be ended. */
@@ -164,7 +155,7 @@ export class Program {
 
   /** Sends a signal to the main process if that handles it, and may end by it. Returns false if it was not sent. */
   offer(name: NodeJS.Signals): boolean {
-    if (this.#end !== null || !handles(this.pid, name)) return false;
+    if (this.end !== null || !handles(this.pid, name)) return false;
     this.#clean.push(name);
     return this.#child.kill(name);
   }
@@ -233,29 +224,27 @@ function obstacleAt(path: string): string | null {
 const MAX_OUTPUT_LENGTH = 65_536;
 const MAX_OUTPUT_MS = 100; // after its exit
 
-export class ShellCommand {
-  readonly ended: Promise<{ end: End; lastLine: string }>;
-  readonly #child: ChildProcess;
+export interface ShellCommand {
+  ended: Promise<{ end: End; lastLine: string }>;
+  kill(): void;
+}
 
-  constructor(command: string, variables: Record<string, string>) {
-    const env = { ...process.env, ...variables };
-    const child = spawn(command, { shell: true, detached: true, stdio: ['ignore', 'pipe', 'inherit'], env });
-    this.#child = child;
-    let output = '';
-    const closed = new Promise((resolve) => child.on('close', resolve));
-    child.stdout.setEncoding('utf8').on('data', (text: string) => (output = (output + text).slice(-MAX_OUTPUT_LENGTH)));
-    this.ended = once(child, 'exit').then(async ([code, signal]) => {
-      (child.stdout as Socket).unref(); // background processes may keep the output open
-      await Promise.race([closed, sleep(MAX_OUTPUT_MS)]);
-      return { end: endOf(code, signal), lastLine: output.trimEnd().split('\n').slice(-1).join() };
-    });
-  }
-
-  kill(): void {
-    this.#child.stdout?.destroy(); // a process that has left the group may keep it open
-    const pid = this.#child.pid as number;
+export function startShell(command: string, variables: Record<string, string>): ShellCommand {
+  const env = { ...process.env, ...variables };
+  const child = spawn(command, { shell: true, detached: true, stdio: ['ignore', 'pipe', 'inherit'], env });
+  let output = '';
+  const closed = new Promise((resolve) => child.on('close', resolve));
+  child.stdout.setEncoding('utf8').on('data', (text: string) => (output = (output + text).slice(-MAX_OUTPUT_LENGTH)));
+  const ended = once(child, 'exit').then(async ([code, signal]) => {
+    (child.stdout as Socket).unref(); // background processes may keep the output open
+    await Promise.race([closed, sleep(MAX_OUTPUT_MS)]);
+    return { end: endOf(code, signal), lastLine: output.trimEnd().split('\n').slice(-1).join() };
+  });
+  const kill = (): void => {
+    child.stdout.destroy(); // a process that has left the group may keep it open
     try {
-      process.kill(-pid, 'SIGKILL');
+      process.kill(-(child.pid as number), 'SIGKILL');
     } catch {} // the whole group has ended
-  }
+  };
+  return { ended, kill };
 }

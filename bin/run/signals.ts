@@ -25,7 +25,7 @@ interface SignalListener {
 /** @param isOnTerminal Whether the program is in the same process group and so gets the terminal's signals itself. */
 export function handleSignals(isOnTerminal: boolean, { program, pausedSince, end, resume, say }: SignalListener): void {
   let isSuspended = false; // from SIGTSTP to SIGCONT
-  let pending: { name: NodeJS.Signals; since: string | undefined } | null = null; // delivered when the program continues
+  let pending: { name: NodeJS.Signals; since: string | undefined } | null = null; // until the program continues
 
   const pass = (name: NodeJS.Signals): void => program().send(name);
   const offer = (name: NodeJS.Signals): void => void (program().offer(name) || end(name));

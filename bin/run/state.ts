@@ -20,10 +20,11 @@ const ACTIVE = SystemStatus.ACTIVE.statusName;
 const PAUSED = SystemStatus.PAUSED.statusName;
 
 export class StateFile {
+  /** Why the file does not have the latest holds. Undefined if it has. */
+  error: string | undefined;
   readonly #path: string;
   #text = ''; // last written by this process
-  #error: string | undefined; // while it cannot be written
-  #retryTimer: NodeJS.Timeout | undefined; // during that
+  #retryTimer: NodeJS.Timeout | undefined; // during an error
 
   constructor(path: string) {
     this.#path = path;
@@ -47,11 +48,6 @@ export class StateFile {
     return holds;
   }
 
-  /** Why the file does not have the latest holds. Undefined if it has. */
-  get error(): string | undefined {
-    return this.#error;
-  }
-
   /**
    * Writes the holds of a pause; none if the program is active. Retries a failed write until it succeeds, for example
    * once the disk has space again.
@@ -60,9 +56,9 @@ export class StateFile {
     clearTimeout(this.#retryTimer);
     try {
       this.#write(holds);
-      this.#error = undefined;
+      this.error = undefined;
     } catch (error) {
-      this.#error = `not written: ${excerpt((error as Error).message, MAX_ERROR_LENGTH)}`;
+      this.error = `not written: ${excerpt((error as Error).message, MAX_ERROR_LENGTH)}`;
       this.#retryTimer = setTimeout(() => this.keep(holds), RETRY_MS).unref();
     }
   }

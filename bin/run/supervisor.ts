@@ -261,7 +261,7 @@ export class Supervisor {
   /** Whether there is a way to save. Undefined if the program may still open CONTROL_FD, or has closed it. */
   #canSave({ channel, isHeld, begunAt }: Program): boolean | undefined {
     if (this.#operator.saveWay !== null) return true;
-    return channel.wasOpen || isHeld || performance.now() - begunAt < CONNECT_MS ? undefined : false;
+    return channel.state === 'closed' || isHeld || performance.now() - begunAt < CONNECT_MS ? undefined : false;
   }
 
   // ───── The commands ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -300,18 +300,23 @@ export class Supervisor {
     this.#setStatus(SHUTTING_DOWN);
     clearTimeout(this.#restartTimer);
     let outcome: CommandOutcome = {};
+    const cancel = (status: SystemStatus): CommandOutcome => {
+      this.#isEnding = false;
+      this.#setStatus(status);
+      return outcome;
+    };
     if (program?.end === null) {
       const wasPaused = this.#operator.isPaused;
       const mayCancel = (): boolean => program.end === null && !this.#isSignalled;
       outcome = await this.#operator.saveLast().catch((error: unknown) => ({ error }));
       const isResumed = wasPaused && !this.#operator.isPaused; // pausing it again failed
-      if ('error' in outcome && mayCancel()) return this.#cancelShutDown(isResumed ? ACTIVE : before, outcome);
+      if ('error' in outcome && mayCancel()) return cancel(isResumed ? ACTIVE : before);
       if ('error' in outcome && program.end === null) this.#say((outcome.error as Error).message);
       const error = await this.#end(program);
       if (error !== null) outcome = { error };
       if (error !== null && mayCancel()) {
         this.#operate(false);
-        return this.#cancelShutDown(ACTIVE, outcome);
+        return cancel(ACTIVE);
       }
       this.#lastEnd = program.end ?? program.leave();
     }
@@ -320,12 +325,6 @@ export class Supervisor {
     const text = excerpt(textOfJson(outcome.value ?? ''), MAX_VALUE_LENGTH); // there is room for the rest
     const saved = Buffer.from(text).toString() || undefined; // well-formed
     return { value: { saved, ended, exitCode, signal } };
-  }
-
-  #cancelShutDown(status: SystemStatus, outcome: CommandOutcome): CommandOutcome {
-    this.#isEnding = false;
-    this.#setStatus(status);
-    return outcome;
   }
 
   /** Returns an error if a process cannot be ended. */

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { isatty } from 'node:tty';
 import { VERSION } from '../../../../control.ts';
 import { parseCommandLine } from '../../../run/options.ts';
 import { UsageError } from '../../../shared/cli.ts';
@@ -61,7 +62,7 @@ function parse(...args: string[]): NonNullable<ReturnType<typeof parseCommandLin
 /** The settings without options. */
 const DEFAULTS = {
   saveSignal: undefined, saveCommand: undefined, pauseCommand: undefined, resumeCommand: undefined,
-  state: undefined, log: new LogFile({}, ''), isQuiet: false,
+  state: undefined, log: new LogFile({}, ''), isOnTerminal: isatty(0), isQuiet: false,
 };
 
 describe('control-run: the command line', () => {
