@@ -2,7 +2,9 @@
 
 import { appendFileSync, chmodSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { clearScreenDown, createInterface, cursorTo, type Interface, moveCursor } from 'node:readline';
+import {
+  type AsyncCompleter, clearScreenDown, type CompleterResult, createInterface, cursorTo, type Interface, moveCursor,
+} from 'node:readline';
 import { PassThrough } from 'node:stream';
 import { StringDecoder } from 'node:string_decoder';
 import { warn } from '../shared/cli.ts';
@@ -15,29 +17,13 @@ import { CTRL_C, CTRL_Z, ESCAPE_MS, type RawMode, startRawMode } from '../shared
 import { printable } from '../shared/text.ts';
 import type { PrintableClient } from '../shared/client.ts';
 
-export interface Lines {
-  readonly isTerminal: boolean;
-  /** Aborted by Ctrl-C while the latest line runs. Each line has a new one. */
-  readonly interruption: AbortSignal;
-  /** Whether a part of the next line is typed. */
-  readonly isTyping: boolean;
-  /** Returns the next line, or null at the end of the input. */
-  next(prompt: string): Promise<string | null>;
-  /** Asks the user a question. Returns the answer, or null at the end of the input. */
-  ask(question: string): Promise<string | null>;
-  /** Replaces the prompt unless a question is open. */
-  setPrompt(prompt: string): void;
-  /** Prints a line above the current or the next prompt. The text being typed stays. */
-  print(line: string): void;
-  close(): void;
-}
+export type Lines = PipedLines | TerminalLines;
 
 // ───── A pipe ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-export class PipedLines implements Lines {
+export class PipedLines {
   readonly isTerminal = false;
-  readonly isTyping = false;
-  readonly interruption: AbortSignal = new AbortController().signal; // Ctrl-C ends the process
+  readonly interruption: AbortController = new AbortController(); // Ctrl-C ends the process
   readonly #lines: AsyncGenerator<string>;
 
   constructor(input: NodeJS.ReadableStream = process.stdin) {
@@ -45,43 +31,34 @@ export class PipedLines implements Lines {
   }
 
   async next(): Promise<string | null> {
-    const { value, done } = await this.#lines.next();
-    if (done === true) return null;
-    return isComment(value) ? this.next() : value;
+    return (await this.#lines.next()).value ?? null;
   }
 
   ask(): Promise<string | null> {
     return this.next();
   }
 
-  setPrompt(): void {}
-
-  print(): void {}
-
   close(): void {
     void this.#lines.return(null);
   }
 }
 
-/** Not by readline: since Node 24, that also ends a line at U+2028 and U+2029, which may be part of a reason. */
+/** No comments. Not by readline: since Node 24, that also ends a line at U+2028 and U+2029, which a reason may have. */
 async function* linesOf(input: NodeJS.ReadableStream): AsyncGenerator<string> {
   const decoder = new StringDecoder();
   let rest = '';
   for await (const chunk of input) {
     const lines = (rest + decoder.write(chunk as Buffer)).split(/\r\n|\n|\r(?!$)/); // at the end, LF may follow
     rest = lines.pop() as string;
-    yield* lines;
+    yield* lines.filter((line) => !isComment(line));
   }
-  if (rest !== '') yield rest.replace(/\r$/, '');
+  if (rest !== '' && !isComment(rest)) yield rest.replace(/\r$/, '');
 }
 
 /** Whether a line is a comment. */
 export function isComment(line: string): boolean {
   return line.trimStart().startsWith('#');
 }
-
-/** Passes completions to the line editor. */
-type Done = (error: null, completions: Completions) => void;
 
 // ───── A terminal ────────────────────────────────────────────────────────────────────────────────────────────────
 //
@@ -90,9 +67,11 @@ type Done = (error: null, completions: Completions) => void;
 //              │                                 line at a time.
 //              └─ Ctrl-Z, and Ctrl-C while a command runs, act at once
 
-export class TerminalLines implements Lines {
+export class TerminalLines {
   readonly isTerminal = true;
-  readonly #completions: (line: string) => Promise<Completions>;
+  /** Aborted by Ctrl-C while the latest line runs. Each line has a new one. */
+  interruption: AbortController = new AbortController();
+  readonly #completions: (line: string) => Promise<CompleterResult>;
   readonly #history: History;
   readonly #editorInput: PassThrough = new PassThrough();
   readonly #editor: Interface;
@@ -106,16 +85,15 @@ export class TerminalLines implements Lines {
   #isQuestion = false;
   #isCompleting = false;
   #interrupts = 0; // consecutive presses of Ctrl-C on an empty line
-  #interruption = new AbortController();
 
   /** @param completions Returns the completions of a line. */
-  constructor(completions: (line: string) => Promise<Completions>, history: History) {
+  constructor(completions: (line: string) => Promise<CompleterResult>, history: History) {
     this.#completions = completions;
     this.#history = history;
     this.#recalled = history.load();
     this.#editor = createInterface({
       input: this.#editorInput, output: process.stdout, terminal: true, escapeCodeTimeout: ESCAPE_MS,
-      completer: (line: string, done: Done) => void this.#complete(line, done),
+      completer: (line, done) => void this.#complete(line, done),
       history: [...this.#recalled], historySize: MAX_LINES, removeHistoryDuplicates: true,
     });
     this.#editor.on('line', (line) => this.#onLine(line));
@@ -130,20 +108,19 @@ export class TerminalLines implements Lines {
     process.stdin.on('data', this.#onKeys).on('end', this.#onHangUp).on('error', this.#onHangUp);
   }
 
-  get interruption(): AbortSignal {
-    return this.#interruption.signal;
-  }
-
+  /** Whether a part of the next line is typed. */
   get isTyping(): boolean {
     return this.#editor.line !== '' || this.#typed !== '';
   }
 
+  /** Returns the next line, or null at the end of the input. */
   async next(prompt: string): Promise<string | null> {
     const line = await this.#read(prompt);
     if (line !== null && line.trim() !== '') this.#history.add(line);
     return line;
   }
 
+  /** Asks the user a question. Returns the answer, or null at the end of the input. */
   async ask(question: string): Promise<string | null> {
     this.#isQuestion = true;
     const answer = await this.#read(question);
@@ -151,12 +128,14 @@ export class TerminalLines implements Lines {
     return answer;
   }
 
+  /** Replaces the prompt unless a question is open. */
   setPrompt(prompt: string): void {
     if (this.#isQuestion || prompt === this.#editor.getPrompt()) return;
     this.#editor.setPrompt(prompt);
     this.#show();
   }
 
+  /** Prints a line above the current or the next prompt. The text being typed stays. */
   print(line: string): void {
     this.#news += `${line}\n`;
     this.#show();
@@ -207,7 +186,7 @@ export class TerminalLines implements Lines {
         this.#rawMode.suspend();
       } else if (part === CTRL_C && this.#receive === null) {
         this.#typed = '';
-        this.#interruption.abort();
+        this.interruption.abort();
       } else {
         this.#typed += part;
       }
@@ -234,7 +213,7 @@ export class TerminalLines implements Lines {
 
   #onLine(line: string): void {
     this.#interrupts = 0;
-    this.#interruption = new AbortController();
+    this.interruption = new AbortController();
     this.#receive?.(line);
     this.#receive = null;
   }
@@ -263,10 +242,10 @@ export class TerminalLines implements Lines {
     this.#editor.prompt();
   }
 
-  async #complete(line: string, done: Done): Promise<void> {
+  async #complete(line: string, done: Parameters<AsyncCompleter>[1]): Promise<void> {
     const answers = ['y', 'n'].filter((answer) => answer.startsWith(line.toLowerCase()));
     this.#isCompleting = true;
-    const completions: Completions = this.#isQuestion ? [answers, line] : await this.#completions(line);
+    const completions: CompleterResult = this.#isQuestion ? [answers, line] : await this.#completions(line);
     this.#isCompleting = false;
     if (this.#isClosed) return;
     done(null, completions);
@@ -278,11 +257,8 @@ export class TerminalLines implements Lines {
 
 const WORDS = commandsFor('console').flatMap(wordsOf).filter((word) => word.length > 1);
 
-/** The candidates for the last word of a line, and the part of it that is typed. */
-type Completions = [candidates: string[], word: string];
-
-/** Asks the system for its own commands, but waits only briefly. */
-export async function complete(client: PrintableClient, line: string): Promise<Completions> {
+/** Completes the last word of a line. Asks the system for its own commands, but waits only briefly. */
+export async function complete(client: PrintableClient, line: string): Promise<CompleterResult> {
   const words = wordsBefore(line);
   const current = words.at(-1) ?? '';
   const own = words.length > 1 ? [] : WORDS.filter((word) => word.startsWith(current.toLowerCase()));

@@ -15,7 +15,7 @@ import { onlyTarget } from '../shared/folder.ts';
 import { follow, type FollowOptions, GOALS, observe, seen, withLimit } from '../shared/system.ts';
 import { type Body, excerptOf, printable } from '../shared/text.ts';
 import { describeInfo, viewOf } from '../shared/view.ts';
-import { isComment, type Lines } from './lines.ts';
+import { isComment, type Lines, type TerminalLines } from './lines.ts';
 
 const COMMANDS = commandsFor('console');
 const NO_COMMANDS = 'the program declares no commands';
@@ -31,14 +31,13 @@ const TICK_MS = 1000; // how often the prompt updates its duration
 export class Session {
   readonly #client: PrintableClient;
   readonly #lines: Lines;
-  readonly #sent = new Set<unknown>(); // the ids of its commands, and of the questions that it answers
   readonly #prompt: Prompt | null;
   #hasEnded = false;
 
   constructor(client: PrintableClient, lines: Lines) {
     this.#client = client;
     this.#lines = lines;
-    this.#prompt = lines.isTerminal ? new Prompt(client, lines, this.#sent) : null;
+    this.#prompt = lines.isTerminal ? new Prompt(client, lines) : null;
   }
 
   /** Runs commands until the input or a command ends the session. Returns whether all commands succeeded. */
@@ -119,12 +118,12 @@ export class Session {
     if (id === '') return fail(open[0] ? `the id must be given${why}: ${describeOpen(open)}` : 'no question is open');
     const question = open.find((one) => one.id === id);
     const given = question === undefined ? {} : readAnswer(question, isNamed ? words.slice(1) : words);
-    this.#sent.add(id);
+    this.#prompt?.sent.add(id);
     const reply = await this.#patiently((signal) => {
       return this.#client.request('answer', { id, arguments: given, by: BY, signal });
     });
     if (reply.ok) return print(describeGiven(question ?? { message: '' }, given));
-    this.#sent.delete(id);
+    this.#prompt?.sent.delete(id);
     return fail(reply.error); // also how a question has ended in the meantime
   }
 
@@ -139,7 +138,7 @@ export class Session {
   async #shutdown(reason: string | undefined): Promise<boolean> {
     const { isTerminal } = this.#lines;
     const question = `Shut ${this.#client.target} down? (y/[N]) `;
-    const piped = isTerminal ? null : await this.#lines.ask(question); // reads the answer even if the request fails
+    const piped = isTerminal ? null : await this.#lines.ask(); // reads the answer even if the request fails
     const reply = await this.#request('status');
     if (reply.fault === 'offline') return print(`already ${SystemStatus.OFFLINE}`);
     const obstacle = obstacleIn(reply);
@@ -160,7 +159,7 @@ export class Session {
     const { summary, error, received } = await this.#patiently((signal, output) => {
       return follow(this.#client, command, { ...sent, timeoutMs: FOLLOW_MS, by: BY, signal, output });
     });
-    if (received.id !== undefined) this.#sent.add(received.id);
+    if (received.id !== undefined) this.#prompt?.sent.add(received.id);
     if (error !== '') return fail(summary);
     return summary === '' || print(summary);
   }
@@ -179,7 +178,7 @@ export class Session {
     };
     const hint = (): void => write(`${isLineOpen ? '' : `waiting for ${this.#client.target} `}(Ctrl-C gives up) … `);
     const timer = this.#lines.isTerminal ? setTimeout(hint, HINT_MS) : undefined;
-    const result = await work(this.#lines.interruption, { write });
+    const result = await work(this.#lines.interruption.signal, { write });
     clearTimeout(timer);
     if (isLineOpen) write('\n');
     return result;
@@ -225,9 +224,10 @@ const CHANGES: ReadonlyMap<string, string> = new Map([
 class Prompt {
   /** The question that an answer without an id is for: the only one seen when the line was begun. Otherwise empty. */
   meant: string = '';
+  /** The ids of this console's commands, and of the questions that it answers: their outcomes are printed anyway. */
+  readonly sent: Set<unknown> = new Set();
   readonly #client: PrintableClient;
-  readonly #lines: Lines;
-  readonly #sent: ReadonlySet<unknown>;
+  readonly #lines: TerminalLines;
   readonly #end = new AbortController();
   #status = 'connecting';
   #info: Body = {}; // the latest one
@@ -239,11 +239,9 @@ class Prompt {
   #heardAt = performance.now();
   #tickedAt = performance.now();
 
-  /** @param sent The ids of this console's commands, whose outcomes are printed anyway. */
-  constructor(client: PrintableClient, lines: Lines, sent: ReadonlySet<unknown>) {
+  constructor(client: PrintableClient, lines: TerminalLines) {
     this.#client = client;
     this.#lines = lines;
-    this.#sent = sent;
     const timer = setInterval(() => this.#tick(), TICK_MS); // updates `no answer for 5 s`
     this.#end.signal.addEventListener('abort', () => clearInterval(timer));
     void this.#follow();
@@ -272,7 +270,7 @@ class Prompt {
       this.#update(status);
       if (reply.ok && isNew) this.#info = reply.body;
       this.#announce();
-      this.#show();
+      this.#lines.setPrompt(this.#text());
     }
   }
 
@@ -295,7 +293,7 @@ class Prompt {
     const changes = commands.filter(({ command }) => GOALS.has(String(command)));
     const leadsHere = changes.map(({ command }) => GOALS.get(String(command))?.statusName === status);
     const cause = changes[leadsHere.lastIndexOf(false) + 1]; // later ones had no effect
-    if (isFirst || author === '' || this.#sent.has(cause?.['id'])) return;
+    if (isFirst || author === '' || this.sent.has(cause?.['id'])) return;
     this.#lines.print(paintStatus(word + author, status));
   }
 
@@ -304,7 +302,7 @@ class Prompt {
     if (!this.#isReading && performance.now() - this.#readAt <= 2 * HINT_MS) return;
     const asks = questionsIn(this.#info);
     const isOf = ({ id }: Question, others: readonly Question[]): boolean => others.some((other) => other.id === id);
-    for (const question of this.#asks.filter((one) => !isOf(one, asks) && !this.#sent.has(one.id))) {
+    for (const question of this.#asks.filter((one) => !isOf(one, asks) && !this.sent.has(one.id))) {
       const end = commandsOf(this.#info).find((entry) => isAnswer(entry) && entry['id'] === question.id);
       if (end !== undefined) this.#lines.print(describeCommand(end));
     }
@@ -331,16 +329,12 @@ class Prompt {
     if (now - this.#tickedAt > 2 * TICK_MS) this.#heardAt = now;
     this.#tickedAt = now;
     this.#announceAsks(); // by now, they may count as seen
-    this.#show();
+    this.#lines.setPrompt(this.#text());
   }
 
   #isSilent(): boolean {
     const now = performance.now();
     return now - this.#heardAt > SILENT_MS && now - this.#tickedAt <= 2 * TICK_MS;
-  }
-
-  #show(): void {
-    this.#lines.setPrompt(this.#text());
   }
 
   #text(): string {

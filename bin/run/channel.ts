@@ -76,7 +76,7 @@ export class Channel {
   #hasComplained = false;
   readonly #asked: Map<string, AbortController> = new Map(); // open questions, by their ids
   #id = 0; // of the latest command
-  #running: { goal: SystemStatus | undefined; resolve(outcome: CommandOutcome): void } | null = null;
+  #running: { goal: SystemStatus | undefined; resolve(outcome: CommandOutcome): void } | null = null; // that command
 
   constructor(socket: Socket, listener: ChannelListener) {
     this.#socket = socket;
