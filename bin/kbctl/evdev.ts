@@ -2,7 +2,7 @@
 // The focused window also receives the keys. Key codes are positions on a US keyboard, whatever the layout.
 
 import { closeSync, constants, type FSWatcher, openSync, readFileSync, readSync, watch } from 'node:fs';
-import { BackendError, type Binding, HeldKeys, type Listener, type ListenerEvents, type Modifier } from './keys.ts';
+import { BackendError, type Binding, type Listener, type ListenerEvents, type Modifier } from './keys.ts';
 
 // Devices are polled: blocking reads would occupy libuv's threads and keep the process alive.
 const POLL_MS = 25;
@@ -27,7 +27,6 @@ class EvdevListener implements Listener {
   readonly bindings: readonly Binding[];
   readonly #events: ListenerEvents;
   readonly #findPaths: () => string[];
-  readonly #keys: HeldKeys;
   readonly #devices = new Map<string, Device>();
   readonly #unreadable = new Map<string, string>(); // error codes by path
   readonly #pollTimer: NodeJS.Timeout;
@@ -38,10 +37,6 @@ class EvdevListener implements Listener {
     this.bindings = bindings;
     this.#events = events;
     this.#findPaths = findPaths;
-    this.#keys = new HeldKeys({
-      modifiers: MODIFIERS_BY_CODE,
-      bindings: bindings.map((binding) => [binding.combination.key.evdev, binding]),
-    });
     try {
       this.#openNew();
     } catch (error) {
@@ -119,7 +114,6 @@ class EvdevListener implements Listener {
   #drop(device: Device, { code }: NodeJS.ErrnoException): void {
     device.close();
     this.#devices.delete(device.path);
-    this.#keys.forget(device.path);
     const rest = this.#devices.size === 0 ? '; waiting for another keyboard' : '';
     this.#events.onNotice(`keyboard ${device.path} was disconnected (${code})${rest}`);
   }
@@ -127,18 +121,25 @@ class EvdevListener implements Listener {
   #onEvent({ device, type, code, value }: InputEvent): void {
     if (type === EV_SYN && code === SYN_DROPPED) {
       device.isBehind = true;
-      this.#keys.forget(device.path);
+      device.held.clear();
     } else if (type === EV_SYN && code === SYN_REPORT) {
       device.isBehind = false;
     } else if (type === EV_KEY && !device.isBehind) {
-      if (value === VALUE.UP) this.#keys.release(code, device.path);
+      if (value === VALUE.UP) device.held.delete(code);
       if (value === VALUE.DOWN) this.#press(code, device);
     }
   }
 
-  #press(code: number, { path }: Device): void {
-    const action = this.#keys.press(code, path);
-    if (action !== null) this.#events.onPress(action);
+  /** Reports a combination if exactly its modifiers are held on all keyboards together. */
+  #press(code: number, device: Device): void {
+    if (device.held.has(code)) return; // auto-repeat
+    device.held.add(code);
+    const codes = [...this.#devices.values()].flatMap(({ held }) => [...held]);
+    const modifiers = new Set(codes.flatMap((one) => MODIFIERS_BY_CODE.get(one) ?? []));
+    const pressed = this.bindings.find(({ combination: { key, modifiers: wanted } }) => {
+      return key.evdev === code && wanted.size === modifiers.size && [...wanted].every((one) => modifiers.has(one));
+    });
+    if (pressed !== undefined) this.#events.onPress(pressed.action);
   }
 }
 
@@ -162,6 +163,8 @@ export function findKeyboards(devices: string): string[] {
 
 class Device {
   readonly path: string;
+  /** The codes of the keys that are held. */
+  readonly held: Set<number> = new Set();
   readonly #file: number;
   readonly #buffer: Buffer = Buffer.alloc(64 * EVENT_BYTES);
   #length = 0; // bytes of an incomplete event

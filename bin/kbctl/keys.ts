@@ -1,5 +1,5 @@
-// Key combinations: bindings, syntax, key codes of each platform, and the detection of presses; what a backend is, and
-// the order in which each platform tries them.
+// Key combinations: bindings, syntax and key codes of each platform; what a backend is, and the order in which each
+// platform tries them.
 
 import { UsageError } from '../shared/cli.ts';
 
@@ -164,54 +164,6 @@ const KEY_ALIASES: ReadonlyMap<string, string> = new Map(Object.entries({
   ',': 'comma', '.': 'period', '/': 'slash', ';': 'semicolon', "'": 'quote', '`': 'grave', '[': 'bracketleft',
   ']': 'bracketright', '\\': 'backslash', π: 'p', '∏': 'p', '®': 'r', '‰': 'r', œ: 'q',
 }));
-
-// ───── Keys held ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-/** The meaning of a backend's key codes. A code may be in several bindings, and a binding may have several codes. */
-interface Layout {
-  modifiers: ReadonlyMap<number, Modifier>;
-  bindings: readonly (readonly [code: number, Binding])[];
-}
-
-/** Detects presses of combinations, on one or more keyboards. Ignores all other keys. */
-export class HeldKeys {
-  readonly #held = new Map<string, Set<number>>(); // codes by keyboard
-  readonly #layout: Layout;
-
-  constructor(layout: Layout) {
-    this.#layout = layout;
-  }
-
-  /** A key goes down. Returns the action of the combination with the modifiers held on all keyboards. */
-  press(code: number, keyboard: string): Action | null {
-    if (!this.#isRelevant(code)) return null;
-    const keys = this.#held.get(keyboard) ?? new Set();
-    this.#held.set(keyboard, keys);
-    if (keys.has(code)) return null; // auto-repeat
-    keys.add(code);
-    const { modifiers, bindings } = this.#layout;
-    const held = new Set([...this.#held.values()].flatMap((codes) => [...codes]).map((one) => modifiers.get(one)));
-    held.delete(undefined);
-    const pressed = bindings.find(([one, { combination: { modifiers: wanted } }]) => {
-      return one === code && wanted.size === held.size && [...wanted].every((modifier) => held.has(modifier));
-    });
-    return pressed?.[1].action ?? null;
-  }
-
-  /** A key comes up. */
-  release(code: number, keyboard: string): void {
-    this.#held.get(keyboard)?.delete(code);
-  }
-
-  /** Forgets the held keys of a keyboard. */
-  forget(keyboard: string): void {
-    this.#held.delete(keyboard);
-  }
-
-  #isRelevant(code: number): boolean {
-    return this.#layout.modifiers.has(code) || this.#layout.bindings.some(([one]) => one === code);
-  }
-}
 
 // ───── Backends ──────────────────────────────────────────────────────────────────────────────────────────────────
 
