@@ -124,9 +124,12 @@ describe('describeDetail', LIMIT, () => {
       [{ run: { pid: 'x', started: 'x' } }, 'run {"pid":"x","started":"x"}'],
     ];
     for (const [detail, text] of rows) assert.equal(describeDetail(detail), text);
-    const info = describeInfo(systemOf({ detail: { step: 1, of: 2, run } })).slice(-2);
-    const bar = 'detail    [#####     ] 50 %, step 1 of 2';
-    assert.deepEqual(info, [bar, 'run       pid 7, started 2026-11-21, gpu released']);
+    const system = { name: 'train', pid: 9, host: 'gpu1', detail: { step: 1, of: 2, run } };
+    const info = describeInfo(systemOf(system));
+    assert.deepEqual([info[0], ...info.slice(-2)], [
+      'name      train (process 7 on gpu1)', // not control-run's own process
+      'detail    [#####     ] 50 %, step 1 of 2', 'run       pid 7, started 2026-11-21, gpu released',
+    ]);
     const others = [
       null, undefined, 7, 'step', [7, 100], {}, { step: 7 }, { of: 100 }, { of: 100, step: 7 }, { step: '7', of: 100 },
       { step: 7, of: '100' }, { step: 7, of: null }, { step: 0, of: 0 }, { step: -1, of: 2 }, { step: 3, of: 2 },
