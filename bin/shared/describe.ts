@@ -81,7 +81,7 @@ export function valueIn(entry: Body): string {
   if (reason !== '') return `(omitted: ${reason})`;
   const { released } = Object(entry['value']); // the value of a resume with `mine`
   if (commandOf(entry) === 'resume' && typeof released === 'boolean') {
-    return released ? 'own hold only' : 'the sender held no pause';
+    return released ? 'released own hold' : 'held no pause';
   }
   const end = commandOf(entry) === 'shutdown' ? endIn(entry['value']) : null;
   return end === null ? excerptOfJson(entry['value']) : [savedIn(end), textOf(end, 'ended')].filter(Boolean).join('; ');

@@ -36,6 +36,7 @@ export interface Fold {
 
 const TIME = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/;
 const PASSING = ['pausing', 'resuming']; // statuses that lead to another one
+const TOLD: ReadonlyMap<unknown, string> = new Map([['pause', 'paused'], ['resume', 'active']]); // by these statuses
 const NOBODY = 'somebody'; // what servers call a sender without a name
 const NOISE_MS = 50; // between the times of an entry, which come from two clocks
 const MAX_GIVEN = 200; // characters of arguments
@@ -214,13 +215,17 @@ export class Story {
     return isRepeated ? [] : this.#fold(text, { time, text, status: '', entry });
   }
 
-  /** Whether the latest status tells all about a pause: who, why, and that it is done. */
+  /** Whether the latest status tells all about a pause or a resume: who, why, and that it is done. */
   #isTold(entry: Body): boolean {
-    const isPause = entry['command'] === 'pause' && entry['state'] === 'done' && valueIn(entry) === '';
-    if (!this.#isFolded || !isPause || this.status?.status !== 'paused') return false;
+    const { command, state, value } = entry;
+    const isRelease = command === 'resume' && Object(value).released === true; // with `mine`
+    const isPlain = state === 'done' && (isRelease || valueIn(entry) === '');
+    if (!this.#isFolded || !isPlain || this.status === null || this.status.status !== TOLD.get(command)) return false;
     const by = excerptOf(entry['by']) || NOBODY;
     const acceptedAt = timeIn(entry, 'at') ?? Infinity;
-    return this.status.time >= acceptedAt - NOISE_MS && holdsOf(this.status.entry).some((hold) => hold['by'] === by);
+    const authors = command === 'pause' ? holdsOf(this.status.entry) : [this.status.entry];
+    const isBy = authors.some((author) => (excerptOf(author['by']) || NOBODY) === by);
+    return isBy && this.status.time >= acceptedAt - NOISE_MS;
   }
 
   #noteOutcome(entry: Body, time: number): Line[] {

@@ -78,6 +78,7 @@ function withdrawal(clock: string, id: string, message: string): Body[] {
 }
 
 const START = entry('01:00', 'start', { version: '0.17.0' });
+const RELEASED = { value: { released: true } };
 const ACTIVE_AT_START = entry('01:00', 'status', { status: 'active', holds: [] });
 
 /** What happens, and the lines about it without the times. */
@@ -111,7 +112,21 @@ const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
   ['a release of one hold, and a vain one', [
     ...command('02:00', 'resume', 'ana', { value: { released: true } }),
     ...command('02:00', 'resume', 'ben', { value: { released: false } }),
-  ], ['resume by ana done in 0.01 s: own hold only', 'resume by ben done in 0.01 s: the sender held no pause']],
+  ], ['resume by ana done in 0.01 s: released own hold', 'resume by ben done in 0.01 s: held no pause']],
+  ['resumes whose status tells all, one of an active system, and one that has a value', [
+    ...pause('02:00', 'ben', 'leak'), ...resume('02:01', 'ana'), ...command('02:02', 'resume', 'ana', {}),
+    ...pause('03:00', 'ben', 'leak'),
+    entry('03:01', 'status', { status: 'paused', by: 'ben', holds: [{ by: 'ben', reason: 'leak' }, { by: 'ana' }] }),
+    ...command('03:02', 'resume', 'ben', RELEASED, [{ status: 'paused', by: 'ana', holds: [{ by: 'ana' }] }]),
+    ...command('03:03', 'resume', 'ana', RELEASED, [{ status: 'active', by: 'ana', holds: [] }]),
+    ...pause('04:00', 'ben'), ...command('04:01', 'resume', '', { by: undefined }, [{ status: 'active', holds: [] }]),
+    ...pause('05:00', 'ben'),
+    ...command('05:01', 'resume', 'ana', { value: 'warm' }, [{ status: 'active', by: 'ana', holds: [] }]),
+  ].map((one) => ({ at: one['time'], ...one })), [
+    'paused by ben: leak', 'active by ana', 'resume by ana done in 0.01 s', 'paused by ben: leak',
+    'paused by ben; and by ana', 'paused by ana', 'resume by ben done in 0.01 s: released own hold',
+    'active by ana', 'paused by ben', 'active', 'paused by ben', 'active by ana', 'resume by ana done in 0.01 s: warm',
+  ]],
   ['saves, without their statuses', [
     START, ACTIVE_AT_START, ...save('02:00', 'cron'), ...save('03:00', 'cron', { value: 'b.json' }),
     ...save('04:00', 'cron', { state: 'failed', error: 'disk full' }), ...save('2026-11-24T01:00', 'cron'),
