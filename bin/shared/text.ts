@@ -95,9 +95,9 @@ export function clockTime(date: Date, day: Date = new Date()): string {
   return text.slice(0, 10) === other.slice(0, 10) ? text.slice(11) : text;
 }
 
-/** One unit: `3 min`. */
+/** One unit, of which there are at least two unless it is seconds: `119 s`, `2 min`. */
 export function describeDuration(seconds: number): string {
-  if (seconds < 100) return `${Math.floor(seconds)} s`;
-  if (seconds < 100 * 60) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 120) return `${Math.floor(seconds)} s`;
+  if (seconds < 120 * 60) return `${Math.floor(seconds / 60)} min`;
   return seconds < 48 * 3600 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86_400)} days`;
 }

@@ -164,7 +164,7 @@ function agoOf(time: number | null): string {
 
 interface Work {
   canSave: boolean;
-  /** The last save: `saved states/….json 3 min ago by ana`; and a later failure: `save failed 1 min ago: ENOSPC`. */
+  /** The last save: `saved states/….json 3 min ago by ana`; and a later failure: `save failed 2 min ago: ENOSPC`. */
   saved: string;
   unsaved: string;
   /** What has failed, if nothing has succeeded since: `save failed: ENOSPC`. */

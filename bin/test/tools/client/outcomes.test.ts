@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { describeStatus } from '../../../shared/describe.ts';
+import { describeDuration } from '../../../shared/text.ts';
 import { describeInfo, viewOf } from '../../../shared/view.ts';
 import {
   assertHarmless, type Ended, freePort, HARMLESS, HOSTILE, launchSystem, makeFolder, start, startBasicServer, startServer,
@@ -24,6 +25,14 @@ describe('control-client', AT_ONCE, () => {
     const wrong = { CONTROL_HOST: '/', CONTROL_PORT: 'wrong', CONTROL_SOCKET: 'x'.repeat(200) };
     const active = { code: 0, stdout: `${target}  active\n`, stderr: '' };
     assert.deepEqual(await call(['status', target], wrong), active);
+  });
+
+  it('describes a duration in a unit of which there are at least two', () => {
+    const texts: [seconds: number, text: string][] = [
+      [0, '0 s'], [99.9, '99 s'], [119.9, '119 s'], [120, '2 min'], [179, '2 min'], [7199, '119 min'], [7200, '2 h'],
+      [48 * 3600 - 1, '47 h'], [48 * 3600, '2 days'],
+    ];
+    for (const [seconds, text] of texts) assert.equal(describeDuration(seconds), text);
   });
 
   it('describes how long a step takes, which commands wait for what, and who paused the system', () => {
