@@ -127,18 +127,21 @@ const COLUMNS: readonly (readonly [title: string, share: number, textOf: (view: 
   ['DETAIL', 1, ({ detail }) => detail],
 ];
 const [MACHINE, STATUS, DETAIL] = [0, 3, 5];
+const STATUS_SHARE = 0.3; // beside a detail
 
-/** A table as wide as the terminal. Its columns never become narrower between two drawings. */
+/** A table as wide as the terminal. Between two drawings, only STATUS may become narrower, for the first detail. */
 export class Table {
   #width = 0;
   #widths: number[] = [];
   #hasMachines = false;
+  #hasDetails = false;
 
   /** Returns the header, and a line for each system. */
   linesOf(views: readonly View[], width: number): string[] {
     if (width !== this.#width) this.#widths = COLUMNS.map(([title]) => title.length);
     this.#width = width;
     this.#hasMachines ||= views.some(({ machine }) => machine !== '');
+    this.#hasDetails ||= views.some(({ detail }) => detail !== '');
     const names = views.map(({ fullName }) => fullName);
     const isUnique = (name = ''): boolean => names.indexOf(name) === names.lastIndexOf(name);
     const cells = views.map((view, at) => COLUMNS.map(([, , textOf]) => textOf(view, isUnique(names[at]))));
@@ -146,7 +149,8 @@ export class Table {
       return column === DETAIL ? width : Math.max(least, ...cells.map((texts) => columnsOf(`${texts[column]}`)));
     });
     let rest = width;
-    const widths = COLUMNS.map(([, share], column) => {
+    const widths = COLUMNS.map(([, most], column) => {
+      const share = column === STATUS && this.#hasDetails ? STATUS_SHARE : most;
       if (column === MACHINE && !this.#hasMachines) return 0;
       const least = Math.min(this.#widths[column] as number, Math.floor(share * width), rest);
       if (least >= MIN_WIDTH) rest -= least + GAP.length;

@@ -42,6 +42,18 @@ describe('control-client list on a terminal', SUITE, () => {
     assert.deepEqual([rows.at(-1).pid, rows.at(-1).detail], [4711, { epoch: 3, run }]);
   });
 
+  it('gives the status less room beside a detail, so that one long reason does not hide it', async (t) => {
+    const { folder, show } = openTable(t);
+    await show('a', { status: 'paused', by: 'ana@laptop', reason: 'GPU needed until noon' });
+    assert.match((await tableIn(t, folder, 80))[1] ?? '', /^a     7        paused by ana@laptop: GPU needed un…$/);
+    await show('b', { detail: { step: 42, of: 100 } });
+    assert.deepEqual(await tableIn(t, folder, 80), [
+      'NAME  PROCESS  STATUS                    SINCE  DETAIL',
+      'a     7        paused by ana@laptop: G…',
+      'b     7        active                           [####      ] 42 %, step 42 of 1…',
+    ]);
+  });
+
   it('begins with the systems that ask: since when, and what; all other rows stay as they are', async (t) => {
     const { folder, show } = openTable(t);
     const since = new Date(Date.now() - 3 * 3_600_000).toISOString();
