@@ -174,7 +174,7 @@ export class Top {
     return rows.sort((one, other) => compareViews(one.view, other.view));
   }
 
-  /** `60 systems, 1 asks: 1 offline, 2 paused, 57 active`. */
+  /** `60 systems, 1 asking: 1 offline, 2 paused, 57 active`. */
   #summarize(rows: readonly Row[], found: number): string {
     const error = [...this.#errors.values()].filter((text) => text !== '').join('; ');
     const counts = new Map(Object.values(SystemStatus).map(({ statusName }) => [statusName, 0]));
@@ -182,7 +182,7 @@ export class Top {
     const parts = [...counts].filter(([, count]) => count > 0).reverse(); // a narrow terminal cuts the last ones
     const texts = parts.map(([status, count]) => `${count} ${status || 'connecting'}`).join(', ');
     const asking = rows.filter(({ view: { level } }) => level === 'asks').length;
-    const asks = asking === 0 ? '' : `, ${asking} ${asking === 1 ? 'asks' : 'ask'}`;
+    const asks = asking === 0 ? '' : `, ${asking} asking`;
     const size = rows.length === 1 ? '1 system' : `${rows.length} systems`;
     const systems = rows.length === 0 ? NONE : `${size}${asks}${texts && ': '}${texts}`;
     return `${systems}${this.#filter && `; '${this.#filter}' matches ${found}`}${error && `; ${error}`}`;

@@ -264,7 +264,7 @@ describe('control-client top', SUITE, () => {
     write(DOWN);
     const at = new Date(Date.now() - 200_000).toISOString();
     asks = [{ id: 'k3f-q2', message: 'Delete 3 branches?', parameters: { ok: { type: 'boolean' } }, at }];
-    await showsLine(/^2 systems, 1 asks: 2 active$/);
+    await showsLine(/^2 systems, 1 asking: 2 active$/);
     assert.match(lines()[2] ?? '', /^z +7 +asks +3 min +Delete 3 branches\?$/);
     write('/asks\r');
     await showsLine(/'asks' matches 1$/);
