@@ -253,10 +253,10 @@ export function summarizeAsks(info: Body): string {
   return questions[0] === undefined ? '' : `asks${count}: ${questions[0].message}`;
 }
 
-/** For an error: `open are k3f-q2 (Delete 3 branches?), k3f-q3 (Which file?)`. */
+/** For an error: `open are k3f-q2 (Delete 3 branches?), k3f-q3 (Which file?)`, or `none is open`. */
 export function describeOpen(questions: readonly Pick<Question, 'id' | 'message'>[]): string {
   const texts = questions.map(({ id, message }) => `${id} (${excerpt(message, MAX_NAMED)})`);
-  return `open are ${texts.join(', ') || 'none'}`;
+  return texts.length === 0 ? 'none is open' : `open are ${texts.join(', ')}`;
 }
 
 /** The end of a question: `answer by ana@phone: approved=true (Delete 3 branches?)`, `Delete 3 branches? expired`. */

@@ -271,7 +271,7 @@ describe('control-client answer and several systems', SUITE, () => {
     });
 
     await assert.rejects(answer(), { message: 'no question is open' });
-    await assert.rejects(answer('bbb-q1'), { message: 'there is no question bbb-q1: open are none' });
+    await assert.rejects(answer('bbb-q1'), { message: 'there is no question bbb-q1: none is open' });
     asks = { 'b-2': [listed('bbb-q1', 'B?')] };
     assert.deepEqual(await answer(), { code: 0, stdout: 'b    approved=true (B?)\n', stderr: '' });
     assert.deepEqual(posted(), ['0', '1', '0']);
