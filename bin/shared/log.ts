@@ -559,6 +559,7 @@ async function readEnd(path: string, maxSize: number): Promise<{ entries: Body[]
 // The system may report any path and any host.
 
 const MAX_LINES = 201; // one more than a tool shows
+const NO_LOG = 'does not log: start it with --log FILE, or with the option log of launch()';
 
 interface History {
   /** Where the log is if it is not here, or what is wrong with it: `logs on gpu1 to /…`. Otherwise empty. */
@@ -585,7 +586,7 @@ export function readHistory(client: PrintableClient, info: Body): Promise<Histor
 async function readNow(client: PrintableClient, info: Body): Promise<History> {
   const { path, error } = Object(info['log']) as Body;
   const [place, host, fault] = [path, info['host'], error].map((field) => excerptOf(field));
-  if (!hasLog(info)) return { note: 'does not log', lines: [] };
+  if (!hasLog(info)) return { note: NO_LOG, lines: [] };
   if (logPathIn(info) === null || !isOfThisMachine(client)) {
     return { note: `logs on ${host || 'an unknown machine'} to ${place}`, lines: [] };
   }

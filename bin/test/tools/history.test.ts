@@ -12,7 +12,7 @@ import { createClient, type PrintableClient } from '../../shared/client.ts';
 import { readHistory } from '../../shared/log.ts';
 import { assertHarmless, LIMIT, makeFolder, makePipe } from '../helpers.ts';
 import { lacks } from '../needs.ts';
-import { entry, HOSTILE_LINES, infoOf, linesOf, outcome, writeLog } from './logs.ts';
+import { entry, HOSTILE_LINES, infoOf, linesOf, NO_LOG, outcome, writeLog } from './logs.ts';
 
 const SUITE = { ...LIMIT, skip: lacks('Unix') };
 const TEXTS = ['started', 'paused by ana: lunch', 'resume by ana done in 0.25 s'];
@@ -47,7 +47,7 @@ describe('The log of a system', SUITE, () => {
     const path = writeOwn(t);
     const rows: [info: object, host: string | undefined, note: string][] = [
       ...[{}, { log: null }, { log: 'x' }, { log: {} }, { log: { path: {} } }, { log: { path: '' } }].map((info) => {
-        return [{ ...infoOf(path), log: undefined, ...info }, undefined, 'does not log'] as [object, undefined, string];
+        return [{ ...infoOf(path), log: undefined, ...info }, undefined, NO_LOG] as [object, undefined, string];
       }),
       [infoOf(path, { host: 'gpu1' }), undefined, `logs on gpu1 to ${path}`],
       [infoOf(path, { host: undefined }), undefined, `logs on an unknown machine to ${path}`],

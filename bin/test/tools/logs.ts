@@ -6,6 +6,9 @@ import { join } from 'node:path';
 import { HOSTILE, makeFolder } from '../helpers.ts';
 import type { TestContext } from 'node:test';
 
+/** What the tools say of a system without a log. */
+export const NO_LOG = 'does not log: start it with --log FILE, or with the option log of launch()';
+
 /** What a system with a log reports. */
 export function infoOf(path: string, fields: object = {}): Record<string, unknown> {
   return { name: 'train', pid: 7, host: hostname(), status: 'active', commands: [], log: { path }, ...fields };

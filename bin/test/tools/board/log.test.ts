@@ -7,7 +7,7 @@ import { before, describe, it } from 'node:test';
 import { assertHarmless, launchSystem, makeFolder, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startWeb } from '../client/systems.ts';
-import { entry, HOSTILE_LINES, HTML, infoOf, linesOf, outcome, writeLog } from '../logs.ts';
+import { entry, HOSTILE_LINES, HTML, infoOf, linesOf, NO_LOG, outcome, writeLog } from '../logs.ts';
 import { startBrowser } from './browser.ts';
 import { exchange, forSuite, INFO, LIMIT, startBoard, untilSystems } from './helpers.ts';
 import { eventually, FIND_FLAWS, openPage, SECOND } from './page.ts';
@@ -57,7 +57,7 @@ describe('The log in the web API of control-board', { ...LIMIT, skip: lacks('Uni
     const board = await startBoard(t, webs.map(({ target }) => target), ['--view-key-file', view]);
     await untilSystems(board, (all) => all.every(({ status }) => status === 'active'));
     const notes = [
-      '', `logs on gpu1 to ${path}`, 'does not log', 'no readable entries in /etc/passwd',
+      '', `logs on gpu1 to ${path}`, NO_LOG, 'no readable entries in /etc/passwd',
       'no readable entries in /dev/zero',
     ];
     for (const [id, note] of notes.entries()) {

@@ -331,7 +331,7 @@ describe('control-client top', SUITE, () => {
     write(`q${DOWN}l`);
     await showsLine(new RegExp(`^logs on gpu1 \\[2J to ${path}$`));
     write(`q${DOWN}l`);
-    await showsLine(/^does not log$/);
+    await showsLine(/^does not log: start it with --log FILE, or with the option log of launch\(\)$/);
     write('q');
     await showsLine(/^3 systems: 3 active$/);
     assert.equal(lines()[29], 'q quit  p pause  r resume  s save  d shut down  Enter info  l log  / filter  ↑↓');

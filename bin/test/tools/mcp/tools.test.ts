@@ -15,7 +15,7 @@ import { lacks } from '../../needs.ts';
 import {
   ACTIVE, COMPUTING, hereIs, hideFailures, openSession, startFull, startOwnProcess, startSilent, startWeb,
 } from '../client/systems.ts';
-import { entry, infoOf, outcome, writeLog } from '../logs.ts';
+import { entry, infoOf, NO_LOG, outcome, writeLog } from '../logs.ts';
 import { AT_ONCE, startMcp, valueOf } from './helpers.ts';
 import type { CommandRequest } from '../../../../control.ts';
 import type { TestContext } from 'node:test';
@@ -376,7 +376,7 @@ describe('get_history of control-mcp', SUITE, () => {
     const absent = at(await freePort());
     const mcp = startMcp(t, [...webs.map(({ target }) => target), absent]);
     const unseen = 'it has not responded to you, so the place of its log is unknown';
-    const notes = ['does not log', `logs on gpu1 to ${path}`, unseen, unseen];
+    const notes = [NO_LOG, `logs on gpu1 to ${path}`, unseen, unseen];
     for (const [index, system] of [...webs.map(({ target }) => target), absent].entries()) {
       const { entries, note } = await mcp.call('get_history', { system });
       assert.deepEqual([entries, note], [[], notes[index]]);

@@ -12,6 +12,7 @@ import { openSession } from '../client/systems.ts';
 import { prompt, terminal } from '../console/helpers.ts';
 import { READY, startHelped } from '../kbctl/helpers.ts';
 import { startMcp } from '../mcp/helpers.ts';
+import { NO_LOG } from '../logs.ts';
 import type { System } from '../../../../control.ts';
 import type { TestContext } from 'node:test';
 import type { Update } from '../../../board/state.ts';
@@ -354,7 +355,7 @@ describe('control-mcp --via', SUITE, () => {
     assert.equal((await mcp.call('wait', { system: `b/${TITLE}`, until: 'loss < 1' })).ended, 'reached');
     assert.deepEqual(await list(), [`a/${TITLE} paused`, `b/${TITLE} active`]);
     const history = await mcp.call('get_history', { system: `a/${TITLE}` });
-    assert.deepEqual([history.note, history.entries], ['does not log', []]);
+    assert.deepEqual([history.note, history.entries], [NO_LOG, []]);
 
     a.leave();
     await until(async () => (await list()).join() === [`a/${TITLE} no answer`, `b/${TITLE} active`].join());
