@@ -241,7 +241,7 @@ const DATE = /^(\d{4}-\d\d-\d\d)(?:[T ](([01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\
  * @throws {UsageError} If the text is neither.
  */
 export function parsePast(option: string, text: string, now: Date = new Date()): number {
-  if (/[smhd]$/.test(text)) return now.getTime() - parseDuration(option, text, 'seconds', PAST_DAYS);
+  if (/[\d.][smhd]$/.test(text)) return now.getTime() - parseDuration(option, text, 'seconds', PAST_DAYS);
   const [, hours, minutes, seconds = 0] = CLOCK.exec(text) ?? [];
   const [, date = '', clock = '00:00'] = DATE.exec(text) ?? [];
   const time = new Date(hours === undefined ? `${date}T${clock}` : now);

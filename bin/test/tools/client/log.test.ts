@@ -809,13 +809,13 @@ describe('--since', LIMIT, () => {
       ['2026-11-20T03:00', '2026-11-20T03:00:00'], ['2026-11-20 03:00:07', '2026-11-20T03:00:07'],
       ['2026-11-23T03:00:00.5Z', '2026-11-23T03:00:00.500Z'], ['2026-11-23T03:00+05:30', '2026-11-22T21:30:00Z'],
       ['3:00:07', '2026-11-23T03:00:07'], ['8h', '2026-11-23T01:30:00'],
-      ['90s', '2026-11-23T09:28:30'], ['1.5d', '2026-11-21T21:30:00'],
+      ['90s', '2026-11-23T09:28:30'], ['8.h', '2026-11-23T01:30:00'], ['1.5d', '2026-11-21T21:30:00'],
     ];
     for (const [text, time] of rows) assert.equal(parsePast('--since', text, now), new Date(time).getTime(), text);
     const form = '--since must be a past time (3:00, 2026-11-23T03:00) or a duration (30m, 8h), got';
     const wrong = [
       '', '8', '24:00', '3:60', '3', '2026-02-30', '2026-02-30T03:00Z', '2026-11-23T25:00', '2026-11-23T9:00',
-      '2026-11-23T09:31', 'noon', '-1',
+      '2026-11-23T09:31', 'noon', '-1', '3am', '3 pm',
     ];
     for (const text of wrong) assert.throws(() => parsePast('--since', text, now), { message: `${form} '${text}'` });
     assert.throws(() => parsePast('--since', '-1h', now), /^Error: --since must be a number of seconds or a duration/);
