@@ -29,6 +29,7 @@ const WORDS: ReadonlyMap<string | undefined, string> = new Map([
 ]);
 
 const NOTHING = 'nothing listens';
+const FOR_PROGRAMS = ', or the option token of WebApiClient'; // at the end of what servers say without the token
 export const OFFLINE: string = SystemStatus.OFFLINE.statusName;
 
 /** The code of the error when the machine of a system cannot be reached. */
@@ -167,7 +168,8 @@ export class PrintableClient extends WebApiClient {
     }
     const hint = reply.statusCode === 401 ? this.tokenHint : '';
     const seconds = Number(((performance.now() - start) / 1000).toFixed(1));
-    const original = hint || (reply.statusCode === undefined ? this.#explain(reply, endpoint, seconds) : reply.error);
+    const said = reply.error.replace(FOR_PROGRAMS, '');
+    const original = hint || (reply.statusCode === undefined ? this.#explain(reply, endpoint, seconds) : said);
     const error = reply.phase === 'answered' && hint === '' ? excerpt(original) : printable(original);
     const body = isCommand ? reply.body : {}; // a failure reports nothing
     return { ...reply, body, error, original, fault: faultIn(reply) };

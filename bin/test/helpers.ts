@@ -330,7 +330,7 @@ export async function until(
 
 /** A token, and the error of a request without it. */
 export const TOKEN = 'a-token-for-tests-only';
-export const NO_TOKEN = 'Missing token: set CONTROL_TOKEN_FILE or CONTROL_TOKEN, or the option token of WebApiClient';
+export const NO_TOKEN = 'Missing token: set CONTROL_TOKEN_FILE or CONTROL_TOKEN';
 
 const NOWHERE = '/nowhere/control.sock'; // where no tool can do harm
 const LONG_PATH = `/${'x'.repeat(94)}`;
