@@ -151,7 +151,6 @@ export function createCalls(systems: Directory, allowed: ReadonlySet<string>): C
     const { signal } = caller;
     const start = performance.now();
     const goal = parseGoal(until, tag);
-    if (tool === 'run_command') checkCommand(command);
     const system = await systems.find(id);
     const timer = setInterval(() => {
       const progress = Math.round((performance.now() - start) / 1000);
@@ -167,6 +166,8 @@ export function createCalls(systems: Directory, allowed: ReadonlySet<string>): C
     const { name } = tool;
     try {
       if (RESTRICTED.includes(name)) checkAllowed(name);
+      const { command } = values;
+      if (name === 'run_command' && typeof command === 'string' && command !== '') checkCommand(command);
       const fault = faultIn(values, tool);
       if (fault !== null) throw new UsageError(fault);
       const reading = { list_systems: list, get_info: getInfo, get_history: getHistory }[name];

@@ -219,7 +219,11 @@ describe('control-mcp --allow', SUITE, () => {
         const [tool = '', command] = word.replace('run:', 'run_command:').split(':');
         const values = { system: at(port), reason: 'a test', ...command !== undefined && { command } };
         if (allowed.includes(word)) assert.equal((await mcp.call(tool, values)).outcome, 'done', word);
-        else assert.ok((await mcp.fail(tool, values)).error.endsWith(` --allow ${word}`), word);
+        else {
+          for (const given of [values, { ...values, reason: undefined }, { ...values, seconds: 'x' }]) { // whatever else
+            assert.ok((await mcp.fail(tool, given)).error.endsWith(` --allow ${word}`), word);
+          }
+        }
       }
       await mcp.end();
       assert.deepEqual(taken.splice(0), allowed.map((word) => word.replace('run:', '')), list);
