@@ -111,18 +111,21 @@ export class Story {
   tell(entry: Body): Line[] {
     const time = Math.max(timeOf(entry), this.#startTime); // a server learns its first status before it starts
     const { event } = entry;
+    const id = excerptOf(entry['id']);
     const lines: Line[] = [];
     switch (event) {
       case 'start': lines.push(...this.#start(entry, time)); break;
       case 'end': lines.push(...this.#end(entry, time)); break;
       case 'status': lines.push(...this.#noteStatus(entry, time)); break;
-      case 'command': this.#noteCommand(entry); break;
-      case 'ask': lines.push(...this.#noteAsk(entry, time)); break;
+      case 'command':
+        if (!this.#known.has(id)) this.#pending.set(id, entry); // otherwise, it is repeated
+        break;
+      case 'ask': lines.push(...this.#noteAsk(id, entry, time)); break;
       case 'answer':
         if (entry['state'] === 'done') this.#folds.clear(); // each answer is a decision
-        lines.push(...this.#noteOutcome(entry, time));
+        lines.push(...this.#noteOutcome(id, entry, time));
         break;
-      case 'outcome': lines.push(...this.#noteOutcome(entry, time)); break;
+      case 'outcome': lines.push(...this.#noteOutcome(id, entry, time)); break;
       case 'thread':
         this.#mayRepeat = true;
         lines.push(this.#line(time, `the server thread died: ${textOf(entry, 'error')}`, entry));
@@ -156,10 +159,8 @@ export class Story {
   /** What a live system does at the end of its log: it ends, or commands have no outcome yet. */
   describeUnfinished(): Line[] {
     const end = this.#isOwnEnd ? this.#showHeld() : [];
-    const commands = [...this.#pending.values()].map((entry) => {
-      return { time: timeOf(entry), text: describeCommand(toCommand(entry, 'has no outcome yet')), status: '', entry };
-    });
-    return [...end, ...commands];
+    const commands = [...this.#pending.values()];
+    return [...end, ...commands.map((entry) => this.#unfinished(timeOf(entry), entry, 'has no outcome yet'))];
   }
 
   /** The same for one that has ended, or has lost lines. */
@@ -167,9 +168,15 @@ export class Story {
     const entries = [...this.#pending.values()];
     this.#pending.clear();
     return entries.map((entry) => {
-      const end = state ?? `has no outcome since ${clockTime(new Date(timeOf(entry)), new Date(time))}`;
-      return this.#line(time, describeCommand(toCommand(entry, end)), entry);
+      const since = clockTime(new Date(timeOf(entry)), new Date(time));
+      return this.#unfinished(time, entry, state ?? `has no outcome since ${since}`);
     });
+  }
+
+  /** A command as /api/info would list it: long arguments are left out. */
+  #unfinished(time: number, entry: Body, state: string): Line {
+    const given = excerptOfJson(entry['arguments']).length > MAX_GIVEN ? undefined : entry['arguments'];
+    return this.#line(time, describeCommand({ ...entry, state, arguments: given }), entry);
   }
 
   #start(entry: Body, time: number): Line[] {
@@ -203,13 +210,7 @@ export class Story {
     return lines;
   }
 
-  #noteCommand(entry: Body): void {
-    const id = excerptOf(entry['id']);
-    if (!this.#known.has(id)) this.#pending.set(id, entry); // otherwise, it is repeated
-  }
-
-  #noteAsk(entry: Body, time: number): Line[] {
-    const id = excerptOf(entry['id']);
+  #noteAsk(id: string, entry: Body, time: number): Line[] {
     const text = `asks: ${messageIn(entry)}`;
     const isRepeated = this.#known.has(id) || !this.#isNew(`ask ${id}`);
     return isRepeated ? [] : this.#fold(text, { time, text, status: '', entry });
@@ -228,8 +229,7 @@ export class Story {
     return isBy && this.status.time >= acceptedAt - NOISE_MS;
   }
 
-  #noteOutcome(entry: Body, time: number): Line[] {
-    const id = excerptOf(entry['id']);
+  #noteOutcome(id: string, entry: Body, time: number): Line[] {
     const { command } = entry;
     this.#pending.delete(id);
     const end = (command === 'shutdown' && this.#isOwnEnd && endIn(entry['value'])) || {};
@@ -281,12 +281,10 @@ export class Story {
     return this.#hasProgram && status === 'shutting down' && by === 'itself';
   }
 
+  /** Returns the line of the latest status unless a reader knows it already. */
   #showHeld(): Line[] {
-    return this.#held === null ? [] : this.#show(this.#held);
-  }
-
-  /** Notes a status, and returns its line unless a reader knows it already. */
-  #show(entry: Body): Line[] {
+    const entry = this.#held;
+    if (entry === null) return [];
     this.#held = null;
     const name = excerptOf(entry['status']) || 'unknown';
     const text = `${name}${describeCause(entry)}`;
@@ -306,12 +304,6 @@ export class Story {
   }
 }
 
-/** A command as /api/info would list it; long arguments are left out, as there. */
-function toCommand(entry: Body, state: string): Body {
-  const given = excerptOfJson(entry['arguments']);
-  return { ...entry, state, arguments: given.length > MAX_GIVEN ? undefined : entry['arguments'] };
-}
-
 function textOf(entry: Body, name: string): string {
   return excerptOf(entry[name], MAX_VALUE_LENGTH);
 }
@@ -320,7 +312,6 @@ function textOf(entry: Body, name: string): string {
 
 const MAX_LINE = 2 ** 16; // bytes; no server writes a longer one
 const CHUNK = 2 ** 16; // bytes
-const MAX_LATEST = 2 ** 20; // bytes that `latestLines()` reads, of two files: without a gap between them
 
 /** The log of control-run and control-demo, unless an option names another one. */
 export function logFileOf(name: string): string {
@@ -368,64 +359,17 @@ function namesIn(folder: string): string[] {
   return statSync(folder, { throwIfNoEntry: false }) === undefined ? [] : readdirSync(folder);
 }
 
-/**
- * Opens a regular file for reading. Null if there is none.
- *
- * @throws {Error} If it is another file, or cannot be read.
- */
-async function openLog(path: string): Promise<FileHandle | null> {
-  try {
-    const stats = await stat(path); // opening a device may have an effect
-    if (!stats.isFile()) throw new Error('it is not a regular file');
-    return await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0)); // it may have become a FIFO
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw error;
-  }
-}
-
-/**
- * Returns a function that returns the entries that these bytes complete or, without bytes, the entry of a last line
- * without a newline.
- *
- * @param noteBroken Takes the number of lines that are no entries: torn and foreign ones, and those above 64 KiB.
- */
-function createSplitter(noteBroken: (count: number) => void): (bytes?: Buffer) => Body[] {
-  let rest = Buffer.alloc(0); // of the last line
-  return (bytes) => {
-    const all = bytes === undefined ? rest : Buffer.concat([rest, bytes]);
-    const end = bytes === undefined ? all.length : all.lastIndexOf(10) + 1;
-    rest = all.subarray(end, end + MAX_LINE + 1); // one byte too long stands for any number
-    const lines = all.toString('utf8', 0, end).split('\n').filter((line) => line.trim() !== '');
-    const entries = lines.map((line) => Buffer.byteLength(line) > MAX_LINE ? null : parseEntry(line));
-    const good = entries.filter((entry) => entry !== null);
-    noteBroken(lines.length - good.length);
-    return good;
-  };
-}
-
-/** Reads a file between two positions, or to its present end. */
-async function* readChunks(file: FileHandle, start: number, end: number): AsyncGenerator<Buffer, void> {
-  const buffer = Buffer.allocUnsafe(CHUNK);
-  for (let position = start; position < end;) {
-    const { bytesRead } = await file.read(buffer, 0, Math.min(CHUNK, end - position), position);
-    if (bytesRead === 0) return; // it is truncated
-    position += bytesRead;
-    yield buffer.subarray(0, bytesRead);
-  }
-}
-
 /** Reads a log from its oldest generation on, and what is added to it later, although it is renamed or truncated. */
 export class LogReader {
-  readonly path: string;
-  /** How many lines are no entries. */
+  /** How many lines are no entries: torn and foreign ones, and those above 64 KiB. */
   broken: number = 0;
+  readonly #path: string;
   #file: OpenFile | null = null;
   #renamed: OpenFile | null = null; // before: a server may still append a batch
   #hasBegun = false;
 
   constructor(path: string) {
-    this.path = path;
+    this.#path = path;
   }
 
   /**
@@ -436,63 +380,86 @@ export class LogReader {
   async *read(): AsyncGenerator<Body[], void> {
     if (!this.#hasBegun) {
       this.#hasBegun = true;
-      this.#file = await this.#open(this.path); // before the older ones: it may be renamed now
-      for (const path of generationsOf(this.path)) {
-        const older = await this.#open(path);
-        if (older === null) continue;
-        if (older.inode !== this.#file?.inode) yield* older.read();
-        yield* older.close();
+      this.#file = await openFile(this.#path, this); // before the older ones: it may be renamed now
+      for (const path of generationsOf(this.#path)) {
+        const older = await openFile(path, this);
+        if (older?.inode === this.#file?.inode) await older?.close();
+        else yield* older?.read(true) ?? [];
       }
     }
-    if (this.#renamed !== null) {
-      yield* this.#renamed.read();
-      yield* this.#renamed.close();
-      this.#renamed = null;
-    }
-    if (this.#file !== null) yield* this.#file.read();
-    const inode = statSync(this.path, { throwIfNoEntry: false })?.ino;
+    yield* this.#renamed?.read(true) ?? [];
+    this.#renamed = null;
+    const inode = statSync(this.#path, { throwIfNoEntry: false })?.ino; // first: all from before a renaming is read
+    yield* this.#file?.read() ?? [];
     if (inode === undefined || inode === this.#file?.inode) return;
-    if (this.#file !== null) yield* this.#file.read();
-    const file = await this.#open(this.path); // fails, for example, until logrotate has given it to its owner
+    const file = await openFile(this.#path, this); // fails, for example, until logrotate has given it to its owner
     [this.#renamed, this.#file] = [this.#file, file];
-    if (this.#file !== null) yield* this.#file.read();
+    yield* this.#file?.read() ?? [];
   }
 
-  /** Closes the files. Yields the entry of a last line that is complete but for the newline. */
+  /** Reads the files for the last time: also the entry of a last line that is complete but for the newline. */
   async *close(): AsyncGenerator<Body[], void> {
-    for (const file of [this.#renamed, this.#file]) if (file !== null) yield* file.close();
+    for (const file of [this.#renamed, this.#file]) yield* file?.read(true) ?? [];
     [this.#renamed, this.#file] = [null, null];
-  }
-
-  #open(path: string): Promise<OpenFile | null> {
-    return openFile(path, (count) => (this.broken += count));
   }
 }
 
 type OpenFile = NonNullable<Awaited<ReturnType<typeof openFile>>>;
 
-/** Opens a file that is read once, and what is appended to it later. Null if there is none. */
-async function openFile(path: string, noteBroken: (count: number) => void) {
-  const file = await openLog(path);
-  if (file === null) return null;
-  const split = createSplitter(noteBroken);
-  let position = 0;
+/**
+ * Opens a regular file that is read once, and what is appended to it later. Null if there is none.
+ *
+ * @param lines Counts those that are no entries.
+ * @param maxSize Of its last part, which alone is read.
+ * @throws {Error} If it is another file, or cannot be read.
+ */
+async function openFile(path: string, lines: { broken: number }, maxSize: number = Infinity) {
+  let file: FileHandle;
+  try {
+    const stats = await stat(path); // opening a device may have an effect
+    if (!stats.isFile()) throw new Error('it is not a regular file');
+    file = await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0)); // it may have become a FIFO
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
+    throw error;
+  }
+  const { ino: inode, size } = await file.stat();
+  let position = Math.max(0, size - maxSize);
+  const limit = position + maxSize;
+  let rest = Buffer.alloc(0); // of the last line
+  const parse = (bytes: Buffer): Body[] => {
+    const texts = bytes.toString().split('\n').filter((line) => line.trim() !== '');
+    const entries = texts.map((line) => Buffer.byteLength(line) > MAX_LINE ? null : parseEntry(line));
+    const good = entries.filter((entry) => entry !== null);
+    lines.broken += entries.length - good.length;
+    return good;
+  };
   return {
-    inode: (await file.stat()).ino,
-    async *read(): AsyncGenerator<Body[], void> {
-      const { size } = await file.stat();
-      if (size < position) { // it has been truncated
-        yield split();
-        position = 0;
+    inode,
+    size,
+    close: (): Promise<void> => file.close(),
+    /** @param isLast Whether a last line needs no newline. Then, this also closes the file. */
+    async *read(isLast: boolean = false): AsyncGenerator<Body[], void> {
+      try {
+        const end = Math.min((await file.stat()).size, limit);
+        if (end < position) { // it has been truncated
+          yield parse(rest);
+          [rest, position] = [Buffer.alloc(0), 0];
+        }
+        const buffer = Buffer.allocUnsafe(CHUNK);
+        while (position < end) {
+          const { bytesRead } = await file.read(buffer, 0, Math.min(CHUNK, end - position), position);
+          if (bytesRead === 0) break; // it is truncated
+          position += bytesRead;
+          const all = Buffer.concat([rest, buffer.subarray(0, bytesRead)]);
+          const start = all.lastIndexOf(10) + 1;
+          rest = all.subarray(start, start + MAX_LINE + 1); // one byte too long stands for any number
+          yield parse(all.subarray(0, start));
+        }
+        if (isLast) yield parse(rest);
+      } finally {
+        if (isLast) await file.close();
       }
-      for await (const bytes of readChunks(file, position, size)) {
-        position += bytes.length;
-        yield split(bytes);
-      }
-    },
-    async *close(): AsyncGenerator<Body[], void> {
-      await file.close();
-      yield split();
     },
   };
 }
@@ -506,21 +473,6 @@ function generationsOf(path: string): string[] {
   } catch {} // whoever can read the file need not be able to list its folder
   const older = names.filter((name) => newestOf(name) === basename(path) && name !== basename(path));
   return older.sort((one, other) => numberOf(other) - numberOf(one)).map((name) => join(dirname(path), name));
-}
-
-/**
- * The latest lines of a running system, oldest first. None if its log is on another machine or cannot be read. The
- * server may name any file, so only what the system itself has logged is read, and no reason tells whether it exists.
- *
- * @param info The body of its /api/info.
- */
-export async function latestLines(info: Body, count: number): Promise<Line[]> {
-  const path = logPathIn(info);
-  if (path === null) return [];
-  const isOwn = (entry: Body): boolean => isOf(entry, info);
-  const latest = await readEnd(path, MAX_LATEST);
-  const older = await readEnd(`${path}.1`, MAX_LATEST - latest.size);
-  return describeLog([...older.entries, ...latest.entries].filter(isOwn)).slice(-count);
 }
 
 /** Whether an entry is of a system. */
@@ -538,27 +490,11 @@ export function isAlive(pid: number): boolean {
   }
 }
 
-/** The entries in the last part of a file, and its size in bytes. None if it cannot be read. */
-async function readEnd(path: string, maxSize: number): Promise<{ entries: Body[]; size: number }> {
-  const entries: Body[] = [];
-  const file = maxSize > 0 ? await openLog(path).catch(() => null) : null;
-  if (file === null) return { entries, size: 0 };
-  try {
-    const { size } = await file.stat();
-    const split = createSplitter(() => {});
-    for await (const bytes of readChunks(file, Math.max(0, size - maxSize), size)) entries.push(...split(bytes));
-    return { entries, size };
-  } catch {
-    return { entries, size: maxSize };
-  } finally {
-    await file.close();
-  }
-}
-
 // ───── The latest lines of a system ──────────────────────────────────────────────────────────────────────────────
-// The system may report any path and any host.
+// The system may report any path and any host: only what it has logged itself is read, and no note tells which files exist.
 
 const MAX_LINES = 201; // one more than a tool shows
+const MAX_LATEST = 2 ** 20; // bytes that are read, of two files: without a gap between them
 const NO_LOG = 'does not log: start it with --log FILE, or with the option log of launch()';
 
 interface History {
@@ -587,12 +523,28 @@ async function readNow(client: PrintableClient, info: Body): Promise<History> {
   const { path, error } = Object(info['log']) as Body;
   const [place, host, fault] = [path, info['host'], error].map((field) => excerptOf(field));
   if (!hasLog(info)) return { note: NO_LOG, lines: [] };
-  if (logPathIn(info) === null || !isOfThisMachine(client)) {
+  const file = logPathIn(info);
+  if (file === null || !isOfThisMachine(client)) {
     return { note: `logs on ${host || 'an unknown machine'} to ${place}`, lines: [] };
   }
-  const lines = await latestLines(info, MAX_LINES);
+  const latest = await readEnd(file, MAX_LATEST);
+  const older = await readEnd(`${file}.1`, MAX_LATEST - latest.size);
+  const own = [...older.entries, ...latest.entries].filter((entry) => isOf(entry, info));
+  const lines = describeLog(own).slice(-MAX_LINES);
   const absence = lines.length === 0 ? `no readable entries in ${place}` : '';
   return { note: fault ? `cannot write to ${place}: ${fault}` : absence, lines };
+}
+
+/** The entries in the last part of a file, and its size in bytes. None if it cannot be read. */
+async function readEnd(path: string, maxSize: number): Promise<{ entries: Body[]; size: number }> {
+  const entries: Body[] = [];
+  const file = maxSize > 0 ? await openFile(path, { broken: 0 }, maxSize).catch(() => null) : null;
+  try {
+    for await (const some of file?.read(true) ?? []) entries.push(...some);
+    return { entries, size: file?.size ?? 0 };
+  } catch {
+    return { entries, size: maxSize };
+  }
 }
 
 /** Whether a system reports that it logs to a file. */

@@ -7,8 +7,9 @@ import os, { hostname } from 'node:os';
 import { join, relative } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { parsePast, UsageError } from '../../../shared/cli.ts';
+import { createClient } from '../../../shared/client.ts';
+import { describeLog, LogReader, parseEntry, readHistory } from '../../../shared/log.ts';
 import { describeInfo } from '../../../shared/view.ts';
-import { describeLog, latestLines, LogReader, parseEntry } from '../../../shared/log.ts';
 import { assertHarmless, HARMLESS, HOSTILE, makeFolder, makePipe, startProgram } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
@@ -421,8 +422,9 @@ describe('A reader of a log', SUITE, () => {
   it('takes the latest lines of a system from the file in its info, and only its own', async (t) => {
     const path = join(makeFolder(t), 'a.jsonl');
     const info = { name: 'train', pid: DEAD, host: hostname(), log: { path } };
-    const texts = async (about: object, count: number = 9): Promise<string[]> => {
-      return (await latestLines({ ...info, ...about }, count)).map(({ text }) => text);
+    const client = createClient({ socket: path }, { timeoutMs: 1000 });
+    const texts = async (about: object): Promise<string[]> => {
+      return (await readHistory(client, { ...info, ...about })).lines.map(({ text }) => text);
     };
     assert.deepEqual(await texts({}), []);
     const others = [{ name: 'other' }, { pid: 1 }].map((system) => entry('02:00', 'end', {}, system));
@@ -430,17 +432,20 @@ describe('A reader of a log', SUITE, () => {
     writeFileSync(path, textOf(['secret', ...others, '{"secret":1}', ...own]));
     const lines = ['paused by ben', 'pause by ben done in 0.01 s', 'active by ana', 'resume by ana done in 0.01 s'];
     assert.deepEqual(await texts({}), lines);
-    assert.deepEqual(await texts({}, 3), lines.slice(1));
     writeFileSync(`${path}.1`, textOf([START]));
-    assert.deepEqual(await texts({}, 5), ['started', ...lines]);
+    assert.deepEqual(await texts({}), ['started', ...lines]);
     const paths = [7, null, 'a.jsonl', '', `${path}\0`, makeFolder(t), makePipe(t).path, '/dev/zero', '/proc/self/mem'];
     const logs = paths.map((one) => ({ log: { path: one } }));
     for (const wrong of [...logs, { log: null }, { host: 'gpu1' }, { pid: '1' }]) {
       assert.deepEqual(await texts(wrong), [], String(Object.values(wrong)));
     }
     appendFileSync(path, `${'x'.repeat(2 ** 20)}\n${JSON.stringify(entry('05:00', 'end'))}\n`);
-    assert.deepEqual(await texts({}, 1), ['ended'], 'no more than a mebibyte is read');
-    assert.deepEqual(await texts({}), ['ended'], 'nor older entries after a gap');
+    assert.deepEqual(await texts({}), ['ended'], 'no more than a mebibyte is read, nor older entries after a gap');
+    const thread = (_: unknown, index: number): Body => entry('06:00', 'thread', { error: index });
+    appendFileSync(path, textOf(Array.from({ length: 210 }, thread)));
+    const latest = await texts({});
+    const [first, last] = [9, 209].map((index) => `the server thread died: ${index}`);
+    assert.deepEqual([latest.length, latest[0], latest.at(-1)], [201, first, last]);
   });
 });
 
