@@ -91,6 +91,7 @@ export class Story {
   #shown = '';
   #held: Body | null = null; // the latest status during a save, or an end that control-run logs
   #mayRepeat = false; // after the death of a thread
+  readonly #lines: Line[] = []; // new ones
 
   /** @param isFolded Whether equal outcomes in a row become one line: the latest one, which changes. */
   constructor(isFolded: boolean) {
@@ -112,34 +113,32 @@ export class Story {
     const time = Math.max(timeOf(entry), this.#startTime); // a server learns its first status before it starts
     const { event } = entry;
     const id = excerptOf(entry['id']);
-    const lines: Line[] = [];
     switch (event) {
-      case 'start': lines.push(...this.#start(entry, time)); break;
-      case 'end': lines.push(...this.#end(entry, time)); break;
-      case 'status': lines.push(...this.#noteStatus(entry, time)); break;
+      case 'start': this.#start(entry, time); break;
+      case 'end': this.#end(entry, time); break;
+      case 'status': this.#noteStatus(entry, time); break;
       case 'command':
         if (!this.#known.has(id)) this.#pending.set(id, entry); // otherwise, it is repeated
         break;
-      case 'ask': lines.push(...this.#noteAsk(id, entry, time)); break;
-      case 'answer':
-        if (entry['state'] === 'done') this.#folds.clear(); // each answer is a decision
-        lines.push(...this.#noteOutcome(id, entry, time));
+      case 'ask':
+        if (!this.#known.has(id) && this.#isNew(`ask ${id}`)) this.#fold(time, `asks: ${messageIn(entry)}`, entry);
         break;
-      case 'outcome': lines.push(...this.#noteOutcome(id, entry, time)); break;
+      case 'answer':
+      case 'outcome': this.#noteOutcome(id, entry, time); break;
       case 'thread':
         this.#mayRepeat = true;
-        lines.push(this.#line(time, `the server thread died: ${textOf(entry, 'error')}`, entry));
+        this.#add(time, `the server thread died: ${textOf(entry, 'error')}`, entry);
         break;
       case 'lost': {
         const count = excerptOf(entry['lines']);
         const what = count === '1' ? '1 line is' : `${count} lines are`;
-        lines.push(this.#line(time, `${what} lost: ${textOf(entry, 'error')}`, entry));
-        lines.push(...this.#abandon(time, 'may have lost its outcome'));
+        this.#add(time, `${what} lost: ${textOf(entry, 'error')}`, entry);
+        this.#abandon(time, 'may have lost its outcome');
       }
     }
     if (event !== 'start' && event !== 'end') this.#hasServer = true; // the start may be in an older file
     this.lastTime = Math.max(this.lastTime, time);
-    return lines;
+    return this.#lines.splice(0);
   }
 
   /**
@@ -149,71 +148,62 @@ export class Story {
    */
   cut(isHere: boolean = true): Line[] {
     const why = isHere ? 'killed, or the machine stopped' : 'killed, the machine stopped, or it runs on another one';
-    const text = `the log ends here: ${why}`;
-    const { lastTime } = this;
-    const lines = [...this.#showHeld(), ...this.#abandon(lastTime), this.#line(lastTime, text, { event: 'end' })];
+    this.#showHeld();
+    this.#abandon(this.lastTime);
+    this.#add(this.lastTime, `the log ends here: ${why}`, { event: 'end' });
     [this.#hasServer, this.#hasProgram] = [false, false];
-    return lines;
+    return this.#lines.splice(0);
   }
 
   /** What a live system does at the end of its log: it ends, or commands have no outcome yet. */
   describeUnfinished(): Line[] {
-    const end = this.#isOwnEnd ? this.#showHeld() : [];
-    const commands = [...this.#pending.values()];
-    return [...end, ...commands.map((entry) => this.#unfinished(timeOf(entry), entry, 'has no outcome yet'))];
+    if (this.#isOwnEnd) this.#showHeld();
+    for (const entry of this.#pending.values()) this.#addUnfinished(timeOf(entry), entry, 'has no outcome yet');
+    return this.#lines.splice(0);
   }
 
   /** The same for one that has ended, or has lost lines. */
-  #abandon(time: number, state?: string): Line[] {
-    const entries = [...this.#pending.values()];
-    this.#pending.clear();
-    return entries.map((entry) => {
+  #abandon(time: number, state?: string): void {
+    for (const entry of this.#pending.values()) {
       const since = clockTime(new Date(timeOf(entry)), new Date(time));
-      return this.#unfinished(time, entry, state ?? `has no outcome since ${since}`);
-    });
+      this.#addUnfinished(time, entry, state ?? `has no outcome since ${since}`);
+    }
+    this.#pending.clear();
   }
 
   /** A command as /api/info would list it: long arguments are left out. */
-  #unfinished(time: number, entry: Body, state: string): Line {
+  #addUnfinished(time: number, entry: Body, state: string): void {
     const given = excerptOfJson(entry['arguments']).length > MAX_GIVEN ? undefined : entry['arguments'];
-    return this.#line(time, describeCommand({ ...entry, state, arguments: given }), entry);
+    this.#add(time, describeCommand({ ...entry, state, arguments: given }), entry);
   }
 
-  #start(entry: Body, time: number): Line[] {
+  #start(entry: Body, time: number): void {
     const words = entry['commandLine'];
     const isProgram = Array.isArray(words);
     // Under control-run, the start of the program comes first.
     const isCut = isProgram ? this.#hasProgram : this.#hasServer && !this.#hasProgram;
-    const lines = isCut ? this.cut() : [];
+    if (isCut) this.#lines.push(...this.cut());
     if (!this.#hasServer) [this.status, this.#held, this.#shown, this.#startTime] = [null, null, 'active', time];
     if (isProgram) {
-      const text = `started: ${excerptOf(words.map(excerptOfJson).join(' '), MAX_VALUE_LENGTH)}`;
-      lines.push(this.#started = this.#line(time, text, entry));
+      const line = excerptOf(words.map(excerptOfJson).join(' '), MAX_VALUE_LENGTH);
+      this.#started = this.#add(time, `started: ${line}`, entry);
       this.#hasProgram = true;
     } else {
-      if (!this.#hasProgram) lines.push(this.#line(time, 'started', entry));
+      if (!this.#hasProgram) this.#add(time, 'started', entry);
       this.#hasServer = true;
     }
-    return lines;
   }
 
-  #end(entry: Body, time: number): Line[] {
+  #end(entry: Body, time: number): void {
     const how = textOf(entry, 'ended');
     const isOfServer = how === '' || !Number.isInteger(entry['exitCode']); // without one, control-run itself is gone
-    const lines = isOfServer ? this.#abandon(time) : [];
+    if (isOfServer) this.#abandon(time);
     const isRefused = this.#isFolded && this.#started !== null && /^cannot (start|serve) /i.test(how);
     if (isRefused) Object.assign(this.#started as Line, { text: how, entry });
-    else if (how !== '' || !this.#hasProgram) lines.push(this.#line(time, how || 'ended', entry));
+    else if (how !== '' || !this.#hasProgram) this.#add(time, how || 'ended', entry);
     this.#held = null;
     if (isOfServer) this.#hasServer = false;
     if (how !== '') this.#hasProgram = false;
-    return lines;
-  }
-
-  #noteAsk(id: string, entry: Body, time: number): Line[] {
-    const text = `asks: ${messageIn(entry)}`;
-    const isRepeated = this.#known.has(id) || !this.#isNew(`ask ${id}`);
-    return isRepeated ? [] : this.#fold(text, { time, text, status: '', entry });
   }
 
   /** Whether the latest status tells all about a pause or a resume: who, why, and that it is done. */
@@ -229,18 +219,17 @@ export class Story {
     return isBy && this.status.time >= acceptedAt - NOISE_MS;
   }
 
-  #noteOutcome(id: string, entry: Body, time: number): Line[] {
-    const { command } = entry;
+  #noteOutcome(id: string, entry: Body, time: number): void {
+    const { command, event, state } = entry;
+    if (event === 'answer' && state === 'done') this.#folds.clear(); // each answer is a decision
     this.#pending.delete(id);
     const end = (command === 'shutdown' && this.#isOwnEnd && endIn(entry['value'])) || {};
     const isMere = 'ended' in end && end['ended'] === this.#held?.['reason'] && savedIn(end) === '';
     if (isMere) this.#held = null;
-    const held = command === 'save-state' || command === 'shutdown' ? this.#showHeld() : [];
-    if (isMere || (id !== '' && !this.#isNew(id)) || this.#isTold(entry)) return held;
-    const text = describeCommand(entry);
+    if (command === 'save-state' || command === 'shutdown') this.#showHeld();
+    if (isMere || (id !== '' && !this.#isNew(id)) || this.#isTold(entry)) return;
     const texts = ['command', 'message', 'by', 'reason', 'state'].map((name) => excerptOf(entry[name]));
-    const key = [...texts, excerptOfJson(entry['arguments'])].join('\n');
-    return [...held, ...this.#fold(key, { time, text, status: '', entry })];
+    this.#fold(time, describeCommand(entry), entry, [...texts, excerptOfJson(entry['arguments'])].join('\n'));
   }
 
   /** Remembers an id. Returns false if it is known already: a new thread repeats what may be lost. */
@@ -251,28 +240,28 @@ export class Story {
     return true;
   }
 
-  /** Returns the line unless it becomes part of an earlier one, which then changes. */
-  #fold(key: string, line: Line): Line[] {
+  /** Adds a line unless it becomes part of an earlier one, which then changes. */
+  #fold(time: number, text: string, entry: Body, key: string = text): void {
     const folded = this.#folds.get(key);
     if (folded === undefined) {
+      const line = { time, text, status: '', entry };
+      this.#lines.push(line);
       if (this.#isFolded) this.#folds.set(key, line);
-      return [line];
+      return;
     }
     const { count, firstTime } = folded.fold ?? { count: 1, firstTime: folded.time };
-    const { time, text, entry } = line;
     const since = clockTime(new Date(firstTime), new Date(time));
     const fold = { text, count: count + 1, firstTime };
     Object.assign(folded, { time, text: `${text} (${fold.count} times since ${since})`, entry, fold });
-    return [];
   }
 
-  #noteStatus(entry: Body, time: number): Line[] {
+  #noteStatus(entry: Body, time: number): void {
     const name = excerptOf(entry['status']);
-    if (this.#mayRepeat && time <= (this.status?.time ?? 0)) return [];
+    if (this.#mayRepeat && time <= (this.status?.time ?? 0)) return;
     this.#mayRepeat = false;
-    if (PASSING.includes(name)) return [];
+    if (PASSING.includes(name)) return;
     this.#held = entry;
-    return entry['during'] === 'save-state' || this.#isOwnEnd ? [] : this.#showHeld();
+    if (entry['during'] !== 'save-state' && !this.#isOwnEnd) this.#showHeld();
   }
 
   /** Whether the program under control-run ends by itself, which control-run logs. */
@@ -281,26 +270,28 @@ export class Story {
     return this.#hasProgram && status === 'shutting down' && by === 'itself';
   }
 
-  /** Returns the line of the latest status unless a reader knows it already. */
-  #showHeld(): Line[] {
+  /** Adds the line of the latest status unless a reader knows it already. */
+  #showHeld(): void {
     const entry = this.#held;
-    if (entry === null) return [];
+    if (entry === null) return;
     this.#held = null;
-    const name = excerptOf(entry['status']) || 'unknown';
-    const text = `${name}${describeCause(entry)}`;
-    const key = name === 'paused' ? text : name; // for the others, it is the same whoever caused them
-    const time = Math.max(timeOf(entry), this.#startTime);
+    const status = excerptOf(entry['status']) || 'unknown';
+    const text = `${status}${describeCause(entry)}`;
+    const key = status === 'paused' ? text : status; // for the others, it is the same whoever caused them
+    const line = { time: Math.max(timeOf(entry), this.#startTime), text, status, entry };
     const isNews = key !== this.#shown;
-    const line = { time, text, status: name, entry };
     if (isNews || this.status === null) this.status = line;
+    if (!isNews) return;
     this.#shown = key;
-    if (isNews) this.#folds.clear();
-    return isNews ? [line] : [];
+    this.#folds.clear();
+    this.#lines.push(line);
   }
 
-  #line(time: number, text: string, entry: Body): Line {
+  #add(time: number, text: string, entry: Body): Line {
     this.#folds.clear();
-    return { time, text, status: '', entry };
+    const line = { time, text, status: '', entry };
+    this.#lines.push(line);
+    return line;
   }
 }
 
