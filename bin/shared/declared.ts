@@ -7,13 +7,13 @@ import {
   timeIn,
 } from './text.ts';
 
-interface Declaration {
-  description: string;
+/** What takes arguments. */
+interface Taker {
   parameters: ReadonlyMap<string, Body>;
 }
 
 /** The commands by name. */
-type Accepts = ReadonlyMap<string, Declaration>;
+type Accepts = ReadonlyMap<string, Taker & { description: string }>;
 
 /** The commands that every system takes. They have no arguments. */
 export const CONTROL_COMMANDS: readonly string[] = ['pause', 'resume', 'shutdown', 'save-state'];
@@ -68,8 +68,14 @@ export function isArgument(word: string): boolean {
 export function parseArguments(words: readonly string[]): Typed {
   const [first, second] = words;
   if (first?.startsWith('{') === true) {
-    if (second === undefined) return parseObject(first);
-    throw new UsageError(`one JSON object must hold all arguments, got '${first}' and '${second}'`);
+    if (second !== undefined) {
+      throw new UsageError(`one JSON object must hold all arguments, got '${first}' and '${second}'`);
+    }
+    try {
+      return JSON.parse(first) as Body; // it begins with a brace
+    } catch (error) {
+      throw new UsageError(`the arguments must be a JSON object, got '${first}': ${(error as Error).message}`);
+    }
   }
   const typed = new Map<string, string>();
   for (const word of words) {
@@ -82,16 +88,8 @@ export function parseArguments(words: readonly string[]): Typed {
   return typed;
 }
 
-function parseObject(text: string): Body {
-  try {
-    return JSON.parse(text) as Body; // it begins with a brace
-  } catch (error) {
-    throw new UsageError(`the arguments must be a JSON object, got '${text}': ${(error as Error).message}`);
-  }
-}
-
 /** Reads each text as the declared type. A text that cannot be read stays a text; the server refuses it. */
-export function readArguments(typed: Typed, { parameters }: Declaration): object {
+export function readArguments(typed: Typed, { parameters }: Taker): object {
   if (!(typed instanceof Map)) return typed;
   const entries = [...typed as ReadonlyMap<string, string>].map(([name, text]) => {
     return [name, readValue(text, parameters.get(name)?.['type'])];
@@ -158,31 +156,31 @@ export function wordsBefore(line: string): string[] {
  *
  * @param words The name and the arguments, as far as they are typed.
  */
-export function completionsOf(accepts: Accepts, words: readonly string[]): string[] {
+export function completionsOf(accepts: ReadonlyMap<string, Taker>, words: readonly string[]): string[] {
   const current = words.at(-1) ?? '';
   const [name = '', ...given] = words.slice(0, -1);
   const all = words.length < 2 ? [...accepts.keys()] : [...accepts.get(name)?.parameters ?? []].flatMap((entry) => {
     const [parameter, declared] = entry;
     const start = `${parameter}=`;
     if (given.some((word) => word.startsWith(start) || word.startsWith('{'))) return [];
-    return current.startsWith(start) ? valuesOf(declared).map((value) => start + value) : [start];
+    if (!current.startsWith(start)) return [start];
+    return valuesOf(declared).filter((value) => PLAIN.test(value)).map((value) => start + value);
   });
   return all.filter((word) => word.startsWith(current));
 }
 
+/** All values that a parameter takes, if they are listed. */
 function valuesOf({ type, enum: choices }: Body): string[] {
   if (type === 'boolean') return ['true', 'false'];
-  return Array.isArray(choices) ? choices.map(textOfJson).filter((value) => PLAIN.test(value)) : [];
+  return Array.isArray(choices) ? choices.map(textOfJson) : [];
 }
 
 // ───── Questions ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** An open question. Its texts are safe to print. */
-export interface Question {
+export interface Question extends Taker {
   id: string;
   message: string;
-  /** As those of an own command. */
-  parameters: ReadonlyMap<string, Body>;
   /** As received. Not safe to print. */
   entry: Body;
 }
@@ -238,11 +236,10 @@ export function timesOf({ entry }: Question): string {
 /** What a question takes: `yes or no`, `file=… [note=…]`. Empty if an answer has no arguments. */
 function takenBy(question: Question): string {
   if (yesOrNo(question) !== null) return 'yes or no';
-  return excerpt([...question.parameters].map(([name, { type, enum: choices, default: initial }]) => {
-    const values = type === 'boolean' ? ['true', 'false'] : Array.isArray(choices) ? choices.map(textOfJson) : [];
-    const text = values.join('|');
+  return excerpt([...question.parameters].map(([name, parameter]) => {
+    const text = valuesOf(parameter).join('|');
     const form = `${name}=${text === '' || text.length > MAX_CHOICES ? '…' : text}`;
-    return initial === undefined ? form : `[${form}]`;
+    return parameter['default'] === undefined ? form : `[${form}]`;
   }).join(' '));
 }
 
@@ -298,7 +295,7 @@ export function readAnswer(question: Question, words: readonly string[]): object
   const wrong = words.find((text) => !isArgument(text));
   const taken = takenBy(question) || 'no arguments';
   if (wrong !== undefined) throw new UsageError(`${question.id} takes ${taken}, got ${wrong}`);
-  return readArguments(parseArguments(words), { description: '', parameters: question.parameters });
+  return readArguments(parseArguments(words), question);
 }
 
 /** The form of an id in which control.ts numbers questions: a word that is no argument may be a target. */
@@ -323,7 +320,6 @@ export function completeAnswer(questions: readonly Question[], words: readonly s
   if (question === undefined) return found;
   const short = hasShort && typed.length < 2 && yesOrNo(question) !== null ? Object.keys(SHORT) : [];
   if (short.length > 0 && current === '') return short;
-  const declaration = { description: '', parameters: question.parameters };
-  const declared = completionsOf(new Map([['answer', declaration]]), ['answer', ...typed]);
+  const declared = completionsOf(new Map([['answer', question]]), ['answer', ...typed]);
   return [...short.filter((word) => word.startsWith(current)), ...declared, ...found];
 }

@@ -24,23 +24,18 @@ export function stateFolder(): string {
   return join(home, '.local', 'state', 'control');
 }
 
-/** Creates a folder, unless another process is faster. */
-function createFolder(path: string, mode?: number): void {
-  try {
-    mkdirSync(path, { mode });
-  } catch (error) {
-    if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) throw error;
-  }
-}
-
 /**
- * Also creates the folders above. `mkdirSync()` with `recursive` would never end if one of them cannot be created, for
- * example in /proc or by the automounter.
+ * Creates a folder and those above. `mkdirSync()` with `recursive` would never end if one of them cannot be created,
+ * for example in /proc or by the automounter.
  */
 export function createFolders(path: string, mode: number): void {
   if (statSync(path, { throwIfNoEntry: false }) !== undefined) return;
   createFolders(dirname(path), mode);
-  createFolder(path, mode);
+  try {
+    mkdirSync(path, { mode });
+  } catch (error) { // another process may have been faster
+    if (!statSync(path, { throwIfNoEntry: false })?.isDirectory()) throw error;
+  }
 }
 
 /** Writes under a temporary name, and renames the file only after its content is on disk. */
@@ -59,10 +54,10 @@ export function writeAtomically(path: string, text: string, mode: number = 0o666
 /** Deletes the temporary files that `writeAtomically()` leaves behind in a crash. */
 export function removeLeftovers(path: string): void {
   const folder = dirname(path);
-  const temporary = /^\.[0-9a-f]{16}\.tmp$/;
   for (const name of readdirSync(folder)) {
-    const isLeft = name.startsWith(basename(path)) && temporary.test(name.slice(basename(path).length));
-    const { mtimeMs = Infinity } = (isLeft ? statSync(join(folder, name), { throwIfNoEntry: false }) : undefined) ?? {};
+    const [, original] = /^(.*)\.[0-9a-f]{16}\.tmp$/s.exec(name) ?? [];
+    if (original !== basename(path)) continue;
+    const { mtimeMs = Infinity } = statSync(join(folder, name), { throwIfNoEntry: false }) ?? {};
     if (Date.now() - mtimeMs > LEFT_MS) rmSync(join(folder, name), { force: true });
   }
 }

@@ -58,7 +58,8 @@ export class LogFile {
     if (this.#isOff) return undefined;
     let path = this.#given;
     try {
-      path ??= prepareDefault(this.#name);
+      if (path === undefined) createFolders(stateFolder(), 0o700);
+      path ??= logFileOf(this.#name);
       if (process.geteuid !== undefined) checkTrusted(dirname(path)); // as the server will
       const isOpen = process.geteuid !== undefined && (statSync(dirname(path)).mode & 0o022) > 0; // in spite of sticky
       if (isOpen) throw new Error('others can write to its folder');
@@ -116,16 +117,4 @@ function explain(error: unknown, path: string | undefined): string {
   const { code, message } = error as NodeJS.ErrnoException;
   const reason = code === 'ELOOP' ? 'it is a symbolic link' : message;
   return path === undefined ? `cannot log: ${reason}` : `cannot log to '${path}': ${reason}`;
-}
-
-// ───── The default file ──────────────────────────────────────────────────────────────────────────────────────────
-
-/**
- * Creates the folder if necessary. Returns the path of the file in it.
- *
- * @throws {Error} If that fails.
- */
-function prepareDefault(name: string): string {
-  createFolders(stateFolder(), 0o700);
-  return logFileOf(name);
 }

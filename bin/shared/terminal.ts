@@ -48,12 +48,9 @@ export function startRawMode(onResume: () => void = () => {}): RawMode {
     isOn = true;
     onResume();
   };
-  if (jobState() === 'background') {
-    leave(CHECK_MS);
-  } else {
-    setRawMode(true);
-    isOn = true;
-  }
+  isOn = jobState() !== 'background';
+  if (isOn) setRawMode(true);
+  else leave(CHECK_MS);
   process.on('SIGCONT', resume);
   return {
     get isOn(): boolean {
@@ -102,24 +99,20 @@ export function spareTerminalAtExit(): void {
  */
 export function jobState(): 'foreground' | 'background' | 'none' {
   if (process.platform === 'win32') return 'foreground';
-  const [, group, foreground] = existsSync(STAT) ? readGroups() : requestGroups();
+  const [, group, foreground] = groups();
   if (group !== undefined && group === foreground) return 'foreground';
   return Number(foreground) > 0 ? 'background' : 'none';
 }
 
 const STAT = '/proc/self/stat'; // id (name) state parent group session terminal foreground …
 
-/** The process group of this process, and the one in the foreground of its terminal. */
-function readGroups(): string[] {
+/** A match with the process group of this process, and the one in the foreground of its terminal. */
+function groups(): string[] {
   try {
     return /^.*\) \S+ \d+ (\d+) \d+ -?\d+ (-?\d+)/s.exec(readFileSync(STAT, 'utf8')) ?? [];
   } catch {
-    return []; // too many files are open
+    if (existsSync(STAT)) return []; // too many files are open
   }
-}
-
-/** The same, on systems without that file, such as macOS. */
-function requestGroups(): string[] {
   const { stdout } = spawnSync('ps', ['-o', 'pgid=', '-o', 'tpgid=', '-p', `${process.pid}`], { encoding: 'utf8' });
-  return /^\s*(\d+)\s+(-?\d+)/.exec(stdout) ?? []; // null does not match either
+  return /^\s*(\d+)\s+(-?\d+)/.exec(stdout) ?? []; // as on macOS; null does not match either
 }

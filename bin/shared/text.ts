@@ -48,6 +48,7 @@ export function textOfJson(value: unknown): string {
 
 /** Returns JSON that is safe to print and keeps every text: JSON.stringify() escapes C0 only. */
 export function printableJson(value: object): string {
+  const escape = (character: string): string => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
   return textOfJson(value).replaceAll(CONTROLS, (characters) => Array.from(characters, escape).join(''));
 }
 
@@ -56,10 +57,6 @@ export function excerptOfJson(field: unknown): string {
   if (field === undefined) return '';
   const text = typeof field === 'object' && field !== null ? printableJson(field) : String(field);
   return excerpt(text, MAX_VALUE_LENGTH);
-}
-
-function escape(character: string): string {
-  return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
 }
 
 // ───── Times and durations ───────────────────────────────────────────────────────────────────────────────────────
