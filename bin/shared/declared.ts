@@ -31,20 +31,16 @@ export const COMPLETION_MS = 500;
 
 /** The own commands in the body of /api/info. */
 export function acceptedBy(info: Body): Accepts {
-  const entries = declaredIn(info['accepts'], COMMAND).filter(([name]) => !RESERVED.includes(name));
+  const entries = [...declaredIn(info['accepts'], COMMAND)].filter(([name]) => !RESERVED.includes(name));
   return new Map(entries.map(([name, { description, parameters }]) => {
-    return [name, { description: excerptOf(description), parameters: parametersIn(parameters) }];
+    return [name, { description: excerptOf(description), parameters: declaredIn(parameters, PARAMETER) }];
   }));
 }
 
-/** The parameters of a command or a question by name. */
-function parametersIn(field: unknown): ReadonlyMap<string, Body> {
-  return new Map(declaredIn(field, PARAMETER));
-}
-
-function declaredIn(field: unknown, form: RegExp): [name: string, value: Body][] {
+/** The fields whose names have a form: commands, or parameters of a command or a question. */
+function declaredIn(field: unknown, form: RegExp): ReadonlyMap<string, Body> {
   const entries = Object.entries(Object(field) as Body).filter(([name]) => form.test(name));
-  return entries.map(([name, value]) => [name, Object(value) as Body]);
+  return new Map(entries.map(([name, value]) => [name, Object(value) as Body]));
 }
 
 // ───── Own commands: typing ──────────────────────────────────────────────────────────────────────────────────────
@@ -193,8 +189,8 @@ const SHORT: Readonly<Record<string, boolean>> = { yes: true, no: false };
 /** The open questions, the oldest first. */
 export function questionsIn({ asks }: Body): Question[] {
   return (Array.isArray(asks) ? asks : []).slice(0, MAX_QUESTIONS).filter(isRecord).map((entry) => {
-    const { id, parameters } = entry;
-    return { id: excerptOf(id), message: messageIn(entry), parameters: parametersIn(parameters), entry };
+    const parameters = declaredIn(entry['parameters'], PARAMETER);
+    return { id: excerptOf(entry['id']), message: messageIn(entry), parameters, entry };
   });
 }
 

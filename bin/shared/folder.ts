@@ -51,13 +51,6 @@ export interface Target {
 
 export type Found = Omit<Target, 'label'>;
 
-/** The target at the address in the options or the environment: lines about it have no label, unless with `--via`. */
-export function onlyTarget(client: PrintableClient): Target {
-  const { target, machine } = client;
-  if (machine.label === '') return { name: undefined, id: target, title: target, label: '', client };
-  return { name: target, id: target, title: target, label: `${target}  `, client };
-}
-
 /** Also sets what messages call the systems. Labels are equally wide. */
 export function labelled(found: readonly Found[]): Target[] {
   const names = found.map(({ id, socket }) => socket === undefined ? id : id.replace(/-\d+$/, ''));
@@ -74,9 +67,9 @@ export function labelled(found: readonly Found[]): Target[] {
 }
 
 /** Runs `work` for all items: at most 32 at once, not counting those that take longer than 100 ms. */
-export async function inParallel<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
+export async function inParallel<T, R>(items: readonly T[], work: (item: T) => Promise<R>): Promise<R[]> {
   const starting = new Set<Promise<unknown>>();
-  const all: Promise<void>[] = [];
+  const all: Promise<R>[] = [];
   for (const item of items) {
     if (starting.size >= AT_ONCE) await Promise.race(starting);
     const done = work(item);
@@ -85,7 +78,7 @@ export async function inParallel<T>(items: readonly T[], work: (item: T) => Prom
     void started.finally(() => starting.delete(started)).catch(() => {}); // `all` reports it
     all.push(done);
   }
-  await Promise.all(all);
+  return Promise.all(all);
 }
 
 // ───── Sockets in a folder ───────────────────────────────────────────────────────────────────────────────────────
@@ -133,8 +126,8 @@ export class Socket {
   /** Clients send nothing to a socket of another user. */
   get isTrusted(): boolean {
     if (this.#link !== undefined) return true; // it lists no others
-    const entry = entryAt(this.path);
-    return entry?.uid === 0 || (entry !== undefined && entry.uid === (process.geteuid?.() ?? entry.uid));
+    const uid = entryAt(this.path)?.uid;
+    return uid !== undefined && (uid === 0 || uid === (process.geteuid?.() ?? uid));
   }
 }
 
@@ -266,7 +259,9 @@ export class LocalFolder extends Folder {
 
   /** Also removes the sockets of this user's dead systems. */
   protected async live(mayBeMeant: (socket: Socket) => boolean): Promise<Socket[]> {
-    return liveOf(this.#usable.flatMap(socketsIn).filter(mayBeMeant));
+    const sockets = this.#usable.flatMap(socketsIn).filter(mayBeMeant);
+    const areDead = await inParallel(sockets, isDead);
+    return sockets.filter((_, index) => areDead[index] === false);
   }
 }
 
@@ -340,15 +335,8 @@ function socketsIn(folder: string): Socket[] {
   return paths.filter((path) => Buffer.byteLength(path) <= MAX_PATH_LENGTH).map((path) => new Socket(path));
 }
 
-/** Returns the sockets of live systems, and removes those of dead ones. */
-async function liveOf(sockets: readonly Socket[]): Promise<Socket[]> {
-  const dead = new Set<Socket>();
-  await inParallel(sockets, async (socket) => void (await isDead(socket.path) && dead.add(socket)));
-  return sockets.filter((socket) => !dead.has(socket));
-}
-
 /** Returns whether nothing listens on a socket; if so, removes it. */
-async function isDead(path: string): Promise<boolean> {
+async function isDead({ path }: Socket): Promise<boolean> {
   const before = entryAt(path);
   const socket = connect(path);
   try {
@@ -356,22 +344,22 @@ async function isDead(path: string): Promise<boolean> {
     return false;
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException; // a server that hangs: EAGAIN; too many open files: EMFILE
-    const isRefused = code === 'ECONNREFUSED';
-    if (isRefused && before !== undefined && isRemovable(before) && isSame(before, entryAt(path))) remove(path);
-    return isRefused || code === 'ENOENT';
+    if (code === 'ECONNREFUSED') remove(path, before);
+    return code === 'ECONNREFUSED' || code === 'ENOENT';
   } finally {
     socket.destroy();
   }
 }
 
-/** Only on Linux: on macOS, a live server refuses connections while its queue is full. */
-function isRemovable({ uid, mtimeMs }: Stats): boolean {
-  return process.platform === 'linux' && uid === process.geteuid?.() && Date.now() - mtimeMs > YOUNG_MS;
-}
-
-/** Also compares the time, because inodes are reused. */
-function isSame(before: Stats, present: Stats | undefined): boolean {
-  return present?.isSocket() === true && present.ino === before.ino && present.mtimeMs === before.mtimeMs;
+/** Removes a dead socket. Only on Linux: on macOS, a live server refuses connections while its queue is full. */
+function remove(path: string, before: Stats | undefined): void {
+  const present = entryAt(path);
+  if (process.platform !== 'linux' || before === undefined || present?.isSocket() !== true) return;
+  const { uid, ino, mtimeMs } = before;
+  const isSame = present.ino === ino && present.mtimeMs === mtimeMs; // inodes are reused
+  try {
+    if (isSame && uid === process.geteuid?.() && Date.now() - mtimeMs > YOUNG_MS) unlinkSync(path);
+  } catch {} // the folder is read-only, or another process was faster
 }
 
 function entryAt(path: string): Stats | undefined {
@@ -380,10 +368,4 @@ function entryAt(path: string): Stats | undefined {
   } catch {
     return undefined;
   }
-}
-
-function remove(path: string): void {
-  try {
-    unlinkSync(path);
-  } catch {} // the folder is read-only, or another process was faster
 }

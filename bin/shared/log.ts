@@ -355,9 +355,8 @@ export class LogReader {
   /** How many lines are no entries: torn and foreign ones, and those above 64 KiB. */
   broken: number = 0;
   readonly #path: string;
-  #file: OpenFile | null = null;
+  #file: OpenFile | null | undefined; // undefined before the first read
   #renamed: OpenFile | null = null; // before: a server may still append a batch
-  #hasBegun = false;
 
   constructor(path: string) {
     this.#path = path;
@@ -369,8 +368,7 @@ export class LogReader {
    * @throws {Error} If a file cannot be read.
    */
   async *read(): AsyncGenerator<Body[], void> {
-    if (!this.#hasBegun) {
-      this.#hasBegun = true;
+    if (this.#file === undefined) {
       this.#file = await openFile(this.#path, this); // before the older ones: it may be renamed now
       for (const path of generationsOf(this.#path)) {
         const older = await openFile(path, this);

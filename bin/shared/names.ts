@@ -12,7 +12,7 @@ import {
 } from './client.ts';
 import { splitDetail } from './describe.ts';
 import {
-  DEFAULT_TARGET, type Folder, type Found, inParallel, labelled, nameInPath, onlyTarget, patternOf, type Target,
+  DEFAULT_TARGET, type Folder, type Found, inParallel, labelled, nameInPath, patternOf, type Target,
 } from './folder.ts';
 import { type Body, tidy } from './text.ts';
 import { findIn, folderOf, foldersFor, foldersOf, unreachable, type Where } from './via.ts';
@@ -82,7 +82,10 @@ export async function select(
   const hasVariable = ADDRESS_PARTS.some((name) => Boolean(process.env[VARIABLES[name]]));
   if (part !== undefined || (hasVariable && !all && dir === undefined && via === undefined)) {
     const { machine } = folderOf(DEFAULT_TARGET, folders, allHint);
-    return { targets: [onlyTarget(createClient(sources, { timeoutMs, machine }))], folders: [], none: '' };
+    const client = createClient(sources, { timeoutMs, machine });
+    const { target } = client;
+    const [name, label] = machine.label === '' ? [undefined, ''] : [target, `${target}  `];
+    return { targets: [{ name, id: target, title: target, label, client }], folders: [], none: '' };
   }
   if (several === 'later') return { targets: [], folders, none: '' };
   const targets = labelled(await findIn(folders, (folder) => folder.systems({ timeoutMs }), patienceMs));
@@ -116,30 +119,27 @@ function tooMany(targets: readonly Target[], folders: readonly Folder[], hint: s
  * @throws {UsageError} If one of them is invalid, or may mean several systems.
  */
 export async function selectClient(word: string | undefined, sources: Sources): Promise<PrintableClient> {
-  const { targets, folders, none } = await select(word === undefined ? [] : [word], sources, 'all');
+  const selection = await select(word === undefined ? [] : [word], sources, 'all');
+  const { targets, folders, none } = selection;
   const [reason] = unreachable.values();
   if (reason !== undefined) throw new Error(reason);
   const [one, ...others] = targets;
   const isOnly = one !== undefined && others.length === 0;
   if (word !== undefined && !isOnly) {
     const titles = targets.map(({ title }) => title).join(' and ');
-    const several = `TARGET must be one system, got '${word}', which matches ${titles}`;
-    throw new UsageError(one === undefined ? none : several);
+    throw new UsageError(titles === '' ? none : `TARGET must be one system, got '${word}', which matches ${titles}`);
   }
   await one?.client.machine.open?.();
   if (isOnly && folders.length === 0) return one.client;
   if (one === undefined && folders.some(({ isForeign }) => isForeign)) throw new UsageError(none);
-  const present = one === undefined ? null : clientIn(targets, folders);
-  return new ClientOfHere(present, folders[0]?.machine, async () => {
-    const found = await select([], sources, 'all');
-    if (found.targets.length === 0) throw new NoSystem(found.none);
-    return clientIn(found.targets, found.folders);
-  });
+  const present = one === undefined ? null : clientIn(selection);
+  return new ClientOfHere(present, folders[0]?.machine, async () => clientIn(await select([], sources, 'all')));
 }
 
 /** Of several systems, returns the one at localhost:8391. */
-function clientIn(targets: readonly Target[], folders: readonly Folder[]): PrintableClient {
+function clientIn({ targets, folders, none }: Selection): PrintableClient {
   const [one, ...others] = targets;
+  if (one === undefined) throw new NoSystem(none);
   const isAtPort = ({ socket }: Target): boolean => socket === undefined || socket.pid === folders[0]?.portPid;
   const found = others.length === 0 ? one : folders.length === 1 ? targets.find(isAtPort) : undefined;
   if (found === undefined) throw tooMany(targets, folders);
@@ -191,13 +191,12 @@ async function parseTargets(texts: readonly string[], sources: Sources): Promise
   const folders = foldersOf(sources);
   const lines = sources.targets === undefined ? [] : await readLines(sources.targets);
   const words: Word[] = [...texts.map((text) => ({ text })), ...lines];
-  const found = new Map<Word, Found[]>();
-  await inParallel(words, async (word) => void found.set(word, await find(word, folders, sources)));
+  const found = await inParallel(words, (word) => find(word, folders, sources));
   const targets = new Map<string, Found>(); // by the key of the client
-  for (const word of words) {
-    for (const target of found.get(word) ?? []) {
+  for (const [index, { tokenFile }] of words.entries()) {
+    for (const target of found[index] ?? []) {
       const { key } = target.client;
-      if (word.tokenFile !== undefined || !targets.has(key)) targets.set(key, target);
+      if (tokenFile !== undefined || !targets.has(key)) targets.set(key, target);
     }
   }
   return labelled([...targets.values()]);
@@ -236,11 +235,15 @@ async function find(word: Word, all: readonly Folder[], sources: Sources): Promi
     const reach = { timeoutMs, tokenFile: tokenFile ?? (isAnywhere ? null : undefined) };
     if (text === '' && word.text !== '') return await findIn(folders, (folder) => folder.systems(reach), patienceMs);
     const isPath = text.includes('/') && !text.includes('://');
-    const isStray = isPath && !/^(\.{0,2}\/|unix:)/.test(text) && (folders[0]?.machine.label !== '' || !isSocket(text));
+    const isHere = folders[0]?.machine.label === '';
+    const isSocket = isPath && isHere && existsSync(text) && statSync(text).isSocket();
+    const isStray = isPath && !isSocket && !/^(\.{0,2}\/|unix:)/.test(text);
     const isName = isStray || (!/[:/]/.test(text) && isIP(text) === 0);
     const search = async (folder: Folder): Promise<Found[]> => {
       const named = await findNamed(text, folder, reach);
-      return named.length > 0 ? named : findAtPort(text, folder, reach);
+      if (named.length > 0) return named;
+      const others = (await folder.systems(reach)).filter(({ socket }) => socket === undefined);
+      return reporting(others, ({ name, pid }) => [name, pid, `${name}-${pid}`].map(String).includes(tidy(text)));
     };
     const found = isName ? await findIn(folders, search, patienceMs) : [];
     const isUnsure = (): boolean => isName && folders.some(({ machine }) => unreachable.has(machine.label));
@@ -255,7 +258,6 @@ async function find(word: Word, all: readonly Folder[], sources: Sources): Promi
     }
     const example = folders[0]?.machine.label ? `${folders[0].machine.label}/:9000` : 'gpu1:8391 or :9000';
     const [, machine] = /^(\w[\w.-]*)\//.exec(word.text) ?? [];
-    const isHere = folders[0]?.machine.label === '';
     const via = machine !== undefined && isHere ? `; for a system on ${machine}: --via ${machine}` : '';
     if (isStray) throw new NoSystem(`'${text}' is no socket and no system ${names}${via}`);
     throw new NoSystem(`there is no system '${text}' ${names}; an address has a port, such as ${example}${hint}`);
@@ -286,25 +288,10 @@ async function findNamed(text: string, folder: Folder, reach: Reach): Promise<Fo
   throw new UsageError(`'${text}' is a name and a process id, of ${all}: write one of these`);
 }
 
-/** Returns the system without a socket, if it reports that name or process id. */
-async function findAtPort(text: string, folder: Folder, reach: Reach): Promise<Found[]> {
-  const systems = (await folder.systems(reach)).filter(({ socket }) => socket === undefined);
-  return reporting(systems, ({ name, pid }) => [name, pid, `${name}-${pid}`].map(String).includes(tidy(text)));
-}
-
 /** Returns the systems whose reports match. */
 async function reporting(systems: readonly Found[], matches: (info: Body) => boolean): Promise<Found[]> {
-  const found = new Set<Found>();
-  await inParallel(systems, async (target) => {
-    const reply = await target.client.request('info');
-    if (reply.ok && matches(reply.body)) found.add(target);
-  });
-  return systems.filter((target) => found.has(target));
-}
-
-/** Whether a path that does not begin like one is that of a socket. */
-function isSocket(path: string): boolean {
-  return existsSync(path) && statSync(path).isSocket();
+  const replies = await inParallel(systems, ({ client }) => client.request('info'));
+  return systems.filter((_, index) => replies[index]?.ok === true && matches(replies[index].body));
 }
 
 /** Where there is no such name, and which names there are instead. */
