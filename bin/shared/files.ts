@@ -48,7 +48,13 @@ export function writeAtomically(path: string, text: string, mode: number = 0o666
     rmSync(temporary, { force: true });
     throw error;
   }
-  syncFolder(dirname(path));
+  let folder: number | null = null;
+  try { // only a flushed folder makes the new name permanent; Windows and some network file systems do not support that
+    folder = openSync(dirname(path), 'r');
+    fsyncSync(folder);
+  } catch {} finally {
+    if (folder !== null) closeSync(folder);
+  }
 }
 
 /** Deletes the temporary files that `writeAtomically()` leaves behind in a crash. */
@@ -59,19 +65,6 @@ export function removeLeftovers(path: string): void {
     if (original !== basename(path)) continue;
     const { mtimeMs = Infinity } = statSync(join(folder, name), { throwIfNoEntry: false }) ?? {};
     if (Date.now() - mtimeMs > LEFT_MS) rmSync(join(folder, name), { force: true });
-  }
-}
-
-/** Flushes the folder to disk: only then is a new name in it permanent. */
-function syncFolder(folder: string): void {
-  let descriptor: number | null = null;
-  try {
-    descriptor = openSync(folder, 'r');
-    fsyncSync(descriptor);
-  } catch {
-    // Windows and some network file systems do not support this.
-  } finally {
-    if (descriptor !== null) closeSync(descriptor);
   }
 }
 

@@ -7,9 +7,7 @@ import { basename, join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { checkTrusted, DEFAULT_HOST, DEFAULT_PORT, socketFolders } from '../../control.ts';
 import { parseText, type TextOption, UsageError } from './cli.ts';
-import {
-  createTargetClient, type Machine, type PrintableClient, type Reach, THIS_MACHINE,
-} from './client.ts';
+import { createTargetClient, type Machine, type PrintableClient, type Reach, THIS_MACHINE } from './client.ts';
 import { printable } from './text.ts';
 
 /** The option for a file with targets. */

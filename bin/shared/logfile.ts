@@ -33,7 +33,6 @@ export class LogFile {
   readonly #name: string;
   /** While it is open. */ path: string | undefined;
   #say: (message: string) => void = () => {};
-  #hasComplained = false;
 
   /**
    * @param name The name of the system.
@@ -78,8 +77,8 @@ export class LogFile {
     try {
       appendTo(this.path, this.entry(event, fields));
     } catch (error) {
-      if (!this.#hasComplained) this.#say(explain(error, this.path));
-      this.#hasComplained = true;
+      this.#say(explain(error, this.path));
+      this.#say = () => {}; // once
     }
   }
 

@@ -298,8 +298,8 @@ async function reporting(systems: readonly Found[], matches: (info: Body) => boo
 async function describeNames(text: string, folders: readonly Folder[]): Promise<string> {
   const names = namesOf(await findIn(folders, (one) => one.systems({})));
   const all = names.length === 0 || names.length > MAX_SHOWN ? '' : `, only ${names.join(', ')}`;
-  const hints = folders.flatMap((folder) => folder.hints).map((hint) => `; ${hint}`).join('');
-  return `${placesOf(folders)}${suggest(nameInPath(text), names) || all}${hints}`;
+  const where = `${placesOf(folders)}${suggest(nameInPath(text), names) || all}`;
+  return [where, ...folders.flatMap(({ hints }) => hints)].join('; ');
 }
 
 function namesOf(targets: readonly Found[]): string[] {

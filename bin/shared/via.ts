@@ -218,6 +218,8 @@ const INPUT_HINT = '; it must pass standard input on: docker and kubectl need ex
 /** The error of a connection, with the codes that tell whether a system is absent. */
 const REFUSAL = /^(?:(ECONNREFUSED|ENOENT|EACCES|EAGAIN|EMFILE|ENFILE|ETIMEDOUT)|\w+) (.*)$/s;
 
+const pause = (ms: number): Promise<void> => sleep(ms, undefined, { ref: false }); // does not keep the tool running
+
 /** Why a machine cannot be reached. Says nothing about the systems there. */
 class LinkError extends Error {
   /** The message without the machine. */
@@ -232,12 +234,10 @@ class LinkError extends Error {
 type OnFrame = (stream: string, type: string, data: Buffer) => void;
 
 const running = new Set<FarEnd>();
-let isWatching = false;
 
 /** Ends all commands with the tool, also when a signal ends it: ssh that hangs does not notice the end of its input. */
 function endWithTool(): void {
-  if (isWatching) return;
-  isWatching = true;
+  if (process.listeners('exit').includes(endLinks)) return;
   process.on('exit', endLinks);
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
     const end = (): void => {
@@ -527,11 +527,6 @@ export class Link implements Machine {
   }
 }
 
-/** Does not keep the tool running. */
-function pause(ms: number): Promise<void> {
-  return sleep(ms, undefined, { ref: false });
-}
-
 /** Whether clients take the path of a socket, and as it is: it tells which systems are known. */
 function isPath(text: string): boolean {
   return posix.resolve(text) === text && text.endsWith('.sock') && Buffer.byteLength(text) <= MAX_PATH_LENGTH;
@@ -658,9 +653,7 @@ export async function findIn(
 ): Promise<Found[]> {
   const all = await Promise.all(folders.map(async (folder) => {
     const { label } = folder.machine;
-    const late = sleep(patienceMs, undefined, { ref: false }).then(() => {
-      throw new LinkError(label, 'no answer yet');
-    });
+    const late = pause(patienceMs).then(() => Promise.reject(new LinkError(label, 'no answer yet')));
     try {
       const found = await Promise.race([find(folder), late]);
       unreachable.delete(label);
