@@ -11,7 +11,6 @@ import {
   parseArguments, type Question, questionsIn, readAnswer, readArguments, splitWords,
 } from '../shared/declared.ts';
 import { commandsOf, describeAuthor, describeCommand, haveQuestionsChanged } from '../shared/describe.ts';
-import { onlyTarget } from '../shared/folder.ts';
 import { follow, type FollowOptions, GOALS, observe, seen, withLimit } from '../shared/system.ts';
 import { type Body, excerptOf, printable } from '../shared/text.ts';
 import { describeInfo, viewOf } from '../shared/view.ts';
@@ -69,7 +68,7 @@ export class Session {
     switch (command.name) {
       case 'run': return this.#report((info) => describeAccepts(acceptedBy(info)) || NO_COMMANDS);
       case 'status': return this.#status();
-      case 'info': return this.#report((_, reply) => describeInfo(seen(onlyTarget(this.#client), reply)).join('\n'));
+      case 'info': return this.#report((_, reply) => describeInfo(seen({ client: this.#client, id: this.#client.target }, reply)).join('\n'));
       case 'shutdown': return this.#shutdown(reason);
       case 'quit': return this.#hasEnded = true;
       default: return this.#send(command.name, reason);
@@ -131,7 +130,7 @@ export class Session {
     const info = await this.#request('info');
     const reply = info.fault === 'lacking' ? await this.#request('status') : info;
     if (!reply.ok) return fail(reply.error);
-    const system = seen(onlyTarget(this.#client), reply);
+    const system = seen({ client: this.#client, id: this.#client.target }, reply);
     return system.error === '' ? print(viewOf(system).summary) : fail(system.error);
   }
 
