@@ -1,5 +1,5 @@
-// What the forms of a page need: own commands and questions, as far as they are valid. Any program may have sent them, so
-// every field may have any type and text.
+// What the forms of a page need: own commands and questions, as far as they are valid. Any program may have sent them,
+// so every field may have any type and text.
 
 import { acceptedBy, describeValues, isAnswer, limitsOf, questionsIn, timesOf } from '../shared/declared.ts';
 import { commandsOf, hasEnded } from '../shared/describe.ts';

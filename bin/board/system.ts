@@ -17,7 +17,8 @@ const MAX_ENTRIES = 50; // of the log
 const REFUSALS: readonly number[] = [400, 404, 409, 413]; // of an answer; a page takes a 401 for its own key
 
 /** What pages do not show of a view, or not as it is. */
-type Hidden = 'askAge' | 'asks' | 'detail' | 'fullName' | 'label' | 'machine' | 'pid' | 'report' | 'story' | 'summary' | 'title';
+type Hidden =
+  'askAge' | 'asks' | 'detail' | 'fullName' | 'label' | 'machine' | 'pid' | 'report' | 'story' | 'summary' | 'title';
 
 /** What pages show: the system in words, and what the board knows besides. */
 export interface State extends Omit<View, Hidden> {

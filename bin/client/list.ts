@@ -118,7 +118,7 @@ const GAP = '  ';
 const MIN_WIDTH = 4; // a narrower column is omitted
 
 /** The columns: title, maximum share of the width, and cell. The last column takes the rest. */
-const COLUMNS: readonly (readonly [title: string, share: number, textOf: (view: View, isUnique: boolean) => string])[] = [
+const COLUMNS: readonly [title: string, share: number, textOf: (view: View, isUnique: boolean) => string][] = [
   ['MACHINE', 0.2, ({ machine }) => machine],
   ['NAME', 0.35, ({ label, title }, isUnique) => isUnique ? label : title],
   ['PROCESS', 0.2, ({ pid }) => pid],

@@ -11,7 +11,7 @@ import {
   parseArguments, type Question, questionsIn, readAnswer, readArguments, splitWords,
 } from '../shared/declared.ts';
 import { commandsOf, describeAuthor, describeCommand, haveQuestionsChanged } from '../shared/describe.ts';
-import { follow, type FollowOptions, GOALS, observe, seen, withLimit } from '../shared/system.ts';
+import { follow, type FollowedSystem, type FollowOptions, GOALS, observe, seen, withLimit } from '../shared/system.ts';
 import { type Body, excerptOf, printable } from '../shared/text.ts';
 import { describeInfo, viewOf } from '../shared/view.ts';
 import { isComment, type Lines, type TerminalLines } from './lines.ts';
@@ -68,7 +68,7 @@ export class Session {
     switch (command.name) {
       case 'run': return this.#report((info) => describeAccepts(acceptedBy(info)) || NO_COMMANDS);
       case 'status': return this.#status();
-      case 'info': return this.#report((_, reply) => describeInfo(seen({ client: this.#client, id: this.#client.target }, reply)).join('\n'));
+      case 'info': return this.#report((_, reply) => describeInfo(this.#seen(reply)).join('\n'));
       case 'shutdown': return this.#shutdown(reason);
       case 'quit': return this.#hasEnded = true;
       default: return this.#send(command.name, reason);
@@ -92,6 +92,10 @@ export class Session {
   async #report(textOf: (info: Body, reply: PrintableReply) => string): Promise<boolean> {
     const reply = await this.#request('info');
     return reply.ok ? print(textOf(reply.body, reply)) : fail(reply.error);
+  }
+
+  #seen(reply: PrintableReply): FollowedSystem {
+    return seen({ client: this.#client, id: this.#client.target }, reply);
   }
 
   /** Runs an own command. */
@@ -130,7 +134,7 @@ export class Session {
     const info = await this.#request('info');
     const reply = info.fault === 'lacking' ? await this.#request('status') : info;
     if (!reply.ok) return fail(reply.error);
-    const system = seen({ client: this.#client, id: this.#client.target }, reply);
+    const system = this.#seen(reply);
     return system.error === '' ? print(viewOf(system).summary) : fail(system.error);
   }
 

@@ -288,8 +288,7 @@ export function savedBy(shutdown: Body): string {
   return end === null ? excerptOfJson(shutdown['value']) : savedIn(end);
 }
 
-/** Whether a command in the list is the end of a program that failed. control-run lists it as a shutdown, which nobody has
- * sent. */
+/** Whether an entry of the list is the end of a program that failed. control-run lists it as a shutdown. */
 export function isCrashEntry(entry: Body): boolean {
   return entry['command'] === 'shutdown' && isCrash(entry);
 }
@@ -299,7 +298,7 @@ export function canSaveIn({ detail }: Body): boolean {
   return splitDetail(detail).run['canSave'] !== false;
 }
 
-/** Whether a command in the list is a save that control-run has refused: none has failed. For 10 s, `canSave` is unknown. */
+/** Whether an entry is a save that control-run has refused: none has failed. For 10 s, `canSave` is unknown. */
 export function isRefusedSave({ command, state, error }: Body, info: Body): boolean {
   const isOfRun = splitDetail(info['detail']).run['pid'] !== undefined;
   const hasNoWay = !canSaveIn(info) || (isOfRun && /^no way to save: start control-run /.test(excerptOf(error)));

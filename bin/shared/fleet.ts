@@ -1,4 +1,4 @@
-// The systems that a tool follows: given ones, and those of folders as they come and go. Keeps the latest that have ended.
+// The systems that a tool follows: given ones, and those of folders as they come and go. The latest that have ended stay.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { discover } from './via.ts';

@@ -480,7 +480,8 @@ export function isAlive(pid: number): boolean {
 }
 
 // ───── The latest lines of a system ──────────────────────────────────────────────────────────────────────────────
-// The system may report any path and any host: only what it has logged itself is read, and no note tells which files exist.
+// The system may report any path and any host: only what it has logged itself is read, and no note says which files
+// exist.
 
 const MAX_LINES = 201; // one more than a tool shows
 const MAX_LATEST = 2 ** 20; // bytes that are read, of two files: without a gap between them

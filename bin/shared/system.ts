@@ -109,7 +109,7 @@ interface Save {
   by: string;
 }
 
-/** A followed system: what is known of it, and since when. Times are in milliseconds, by the clock of who reports them. */
+/** A followed system: what is known of it, and since when. Times are in milliseconds. */
 export class FollowedSystem {
   readonly target: Pick<Found, 'id' | 'client' | 'socket'>;
   /** The status in the latest reply, or `offline`, `no answer`, …; empty before the first one. */

@@ -16,8 +16,7 @@ import {
 import type { FollowedSystem } from './system.ts';
 
 /** How urgent it is to look at a system: from a question to an end as it should be. */
-export const LEVELS = ['asks', 'bad', 'warn', 'none', 'good', 'ended'] as const;
-export type Level = typeof LEVELS[number];
+export type Level = 'asks' | 'bad' | 'warn' | 'none' | 'good' | 'ended';
 
 /** A system in words: plain data. Ages are as of now. */
 export interface View extends Names, Standing, Work {}
@@ -91,7 +90,7 @@ interface Standing {
   cause: string;
   /** Who else holds the pause: `and 5 min ago by ben@desk: B leaks memory`. */
   holds: string[];
-  /** The pause that a resume would end for others, too: `paused by ben@desk: B leaks memory`. Empty if there is none. */
+  /** The pause that a resume would end for others, too: `paused by ben@desk: B leaks memory`; or empty. */
   othersHold: string;
   /** `in a step for 3 s`, or empty. */
   step: string;
@@ -123,11 +122,10 @@ function standingOf(system: FollowedSystem): Standing {
   const age = ageOf(system.unansweredSince ?? system.since);
   const holds = status === 'paused' ? holdsOf(info) : [];
   const step = ageOf(system.unheardSince);
-  const heard = { ...info, heardAt: step === '' ? undefined : info['heardAt'] };
-  const known = describeStatus({ ...heard, since: undefined }); // the age has a column
   const more = end !== null ? describeEnd(end) : isPlain || fault === 'denied' ? '' : system.error;
-  const story = isCurrent ? known : `${status}${more && `: ${more}`}`;
-  const report = isCurrent ? describeStatus(heard) : story;
+  const other = `${status}${more && `: ${more}`}`;
+  const story = isCurrent ? describeStatus({ ...heardIn(system), since: undefined }) : other; // the age has a column
+  const report = isCurrent ? describeStatus(heardIn(system)) : other;
   const texts = [report, isAsking ? summarizeAsks(info) : '', savedOf(system, true), unsavedOf(system, true)];
   return {
     status, fault, age, step: step && describeStep(status, step),
@@ -143,6 +141,11 @@ function standingOf(system: FollowedSystem): Standing {
     report, story: !isAsking ? story : story === 'active' ? 'asks' : `asks; ${story}`,
     summary: texts.filter((text) => text !== '').join('; '),
   };
+}
+
+/** What it reports, without the time when the program has looked for commands, unless it is in a step. */
+function heardIn({ info, unheardSince }: FollowedSystem): Body {
+  return unheardSince === null ? { ...info, heardAt: undefined } : info;
 }
 
 /** Whether it waits for an answer. One that does not respond cannot be answered. */
@@ -276,7 +279,7 @@ function listedOf({ info, status }: FollowedSystem): Listed[] {
 /** Aligned lines with all that a system reports. */
 export function describeInfo(system: FollowedSystem): string[] {
   const { info } = system;
-  const { pid, report, saved, unsaved } = viewOf(system);
+  const { pid, saved, unsaved } = viewOf(system);
   const commands = commandsOf(info).map((entry) => {
     const time = isAnswer(entry) ? endedAt(entry) : timeIn(entry, 'at'); // a question has no sender
     return `${time === null ? '' : `${clockTime(new Date(time))} `}${describeCommand(entry)}`;
@@ -286,7 +289,7 @@ export function describeInfo(system: FollowedSystem): string[] {
   const rows = [
     ['name', `${excerptOf(info['name'])} (process ${pid} on ${excerptOf(info['host'])}${port})`],
     ...questions.map((text, index) => [index === 0 ? 'asks' : '', text]),
-    ['status', report],
+    ['status', describeStatus(heardIn(system))], // also of one that no longer responds
     ['saved', [saved.replace(/^saved ?/, ''), unsaved].filter((text) => text !== '').join('; ')],
     ['started', agoOf(timeIn(info, 'startedAt')).trim()],
     ['detail', describeDetail(info['detail'])],
