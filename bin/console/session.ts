@@ -2,9 +2,7 @@
 
 import { SystemStatus } from '../../control.ts';
 import { paintError, paintStatus, UsageError } from '../shared/cli.ts';
-import {
-  BY, NO_ANSWER, obstacleIn, type PrintableClient, type PrintableReply, statusNameOf,
-} from '../shared/client.ts';
+import { BY, NO_ANSWER, obstacleIn, type PrintableClient, type PrintableReply, statusNameOf } from '../shared/client.ts';
 import { commandsFor, findCommand, helpOf, REASON_HELP, suggestCommand } from '../shared/commands.ts';
 import {
   acceptedBy, CONTROL_COMMANDS, describeAccepts, describeGiven, describeOpen, describeQuestion, isAnswer, isQuestionId,
