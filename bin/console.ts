@@ -5,8 +5,8 @@ import { complete, History, PipedLines, TerminalLines } from './console/lines.ts
 import { Session } from './console/session.ts';
 import { describeOptions, EXIT, parseOptions, run } from './shared/cli.ts';
 import { ADDRESS_OPTIONS, ENVIRONMENT_HELP } from './shared/client.ts';
-import { commandsFor, helpOf, REASON_HELP } from './shared/commands.ts';
-import { DIR_OPTION, TARGET_HELP } from './shared/folder.ts';
+import { COMMANDS, helpOf, REASON_HELP } from './shared/commands.ts';
+import { DIR_OPTION, ONE_TARGET_HELP } from './shared/folder.ts';
 import { selectClient } from './shared/names.ts';
 import { printable } from './shared/text.ts';
 import { VIA_OPTION } from './shared/via.ts';
@@ -24,12 +24,12 @@ Usage: control-console [options] [TARGET]
 Controls a running system interactively. Also reads commands from a pipe, one per line. Lines that begin with # are
 comments.
 
-${commandsFor('console').map(helpOf).join('\n')}
+${Object.values(COMMANDS).map(helpOf).join('\n')}
 
 The program's own commands work the same way: evaluate points=200
 ${REASON_HELP}
 
-${TARGET_HELP}
+${ONE_TARGET_HELP}
 
 ${describeOptions(OPTIONS)}
 

@@ -16,7 +16,7 @@ import { describeOptions, EXIT, paintStatus, parseOptions, run } from './shared/
 import {
   ADDRESS_OPTIONS, BY, ENVIRONMENT_HELP, NO_ANSWER, type PrintableClient, type PrintableReply,
 } from './shared/client.ts';
-import { DIR_OPTION, TARGET_HELP } from './shared/folder.ts';
+import { DIR_OPTION, ONE_TARGET_HELP } from './shared/folder.ts';
 import { selectClient } from './shared/names.ts';
 import { follow, GOALS, observe } from './shared/system.ts';
 import { printable } from './shared/text.ts';
@@ -47,7 +47,7 @@ Usage: control-kbctl [options] [TARGET]
 
 Pauses and resumes a system with keyboard shortcuts that work in every window.
 
-${TARGET_HELP}
+${ONE_TARGET_HELP}
 
 ${describeOptions(OPTIONS)}
 

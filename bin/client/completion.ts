@@ -7,20 +7,32 @@
 //   hosts START      host names
 
 import { parseArgs } from 'node:util';
-import { EXIT, type NamedOption, withCommon } from '../shared/cli.ts';
-import { commandsFor, findCommand, ownersOf, type Shell } from '../shared/commands.ts';
+import { EXIT, listOf, type NamedOption, type Options, withCommon } from '../shared/cli.ts';
+import { findCommand } from '../shared/commands.ts';
 import {
   acceptedBy, completeAnswer, COMPLETION_MS, completionsOf, isArgument, isQuestionId, questionsIn, wordsBefore,
 } from '../shared/declared.ts';
 import { logsOfUser, nameInLogPath as nameOf } from '../shared/log.ts';
-import { completeName, select } from '../shared/names.ts';
+import { completeName, select, type Sources } from '../shared/names.ts';
 import { PATIENCE_MS } from '../shared/via.ts';
-import { CLIENT_OPTIONS, type Values } from './options.ts';
+import { parseChoice, type Verb, verb } from './verb.ts';
 
 export const COMPLETE = '__complete';
 
+/** The shells that have a completion. */
+export const SHELLS = ['bash', 'zsh', 'fish'] as const;
+export type Shell = typeof SHELLS[number];
+const ARGUMENT = { name: 'SHELL', values: SHELLS };
+
+export const completion: Verb = verb({
+  name: 'completion', argument: ARGUMENT, isLocal: true, example: 'completion fish | source',
+  help: `print the completion for a shell: ${listOf(SHELLS)}`,
+  take: (words) => parseChoice(ARGUMENT, words.shift()),
+  run: ({ argument }) => console.log(SCRIPTS[argument as Shell].trim()),
+});
+
 /** What `completion` prints. Bash and zsh also pass the part of the last word that they replace. */
-export const SCRIPTS: Readonly<Record<Shell, string>> = {
+const SCRIPTS: Readonly<Record<Shell, string>> = {
   bash: `
 _control_client() {
   local how value word help
@@ -63,26 +75,31 @@ end
 complete -c control-client -f -a '(__control_client)'`,
 };
 
-/** @param replaced The part of the last word that the shell replaces. */
-export async function complete(line: string = '', replaced?: string): Promise<number> {
+/** @param args The line, and the part of the last word that the shell replaces. */
+export async function complete(verbs: readonly Verb[], options: Options, args: readonly string[]): Promise<number> {
+  const [line = '', replaced] = args;
   const [, ...words] = wordsBefore(line);
   let limit: NodeJS.Timeout | undefined;
   try {
     const limitMs = /\s--via\b/.test(line) || process.env['CONTROL_VIA'] ? PATIENCE_MS : COMPLETION_MS;
     limit = setTimeout(() => process.exit(EXIT.DONE), limitMs); // a DNS lookup cannot be aborted
-    await printCandidates(words, replaced);
+    await printCandidates(verbs, withCommon(options), words, replaced);
   } catch {} // the user is still typing; the complete line reports errors
   clearTimeout(limit);
   return EXIT.DONE;
 }
 
-async function printCandidates(words: string[], replaced: string | undefined): Promise<void> {
+async function printCandidates(
+  verbs: readonly Verb[],
+  options: readonly NamedOption[],
+  words: string[],
+  replaced: string | undefined,
+): Promise<void> {
   const current = words.pop() ?? '';
   const kept = Math.max(0, current.length - (replaced ?? current).length); // bash replaces what follows = or :
   const offer = (offers: readonly string[]): void => {
     for (const word of offers) if (word.startsWith(current)) console.log(word.slice(kept));
   };
-  const options = withCommon(CLIENT_OPTIONS);
   const known = Object.fromEntries(options);
   const config = { options: known, strict: false, allowPositionals: true, tokens: true } as const;
   const { values, positionals, tokens } = parseArgs({ ...config, args: words });
@@ -99,28 +116,29 @@ async function printCandidates(words: string[], replaced: string | undefined): P
   }
   if (isOption) {
     const [word] = positionals;
-    const command = findCommand('client', word ?? '');
+    const command = findCommand(verbs, word ?? '');
     const isTaken = ([name]: NamedOption): boolean => {
       if (command?.lacks?.includes(name) === true) return false;
-      const owners = word === undefined ? [] : ownersOf(name);
-      return owners.length === 0 || owners.some((owner) => owner === command);
+      const isCommon = !verbs.some(({ options: own = {} }) => name in own);
+      return word === undefined || isCommon || Object.hasOwn(command?.options ?? {}, name);
     };
     return offer(options.filter(isTaken).flatMap(([name, { short, help: what }]) => {
       return [...short === undefined ? [] : [`-${short}\t${what}`], `--${name}\t${what}`];
     }));
   }
-  return offerArguments(positionals, values as Values, current, offer);
+  return offerArguments(verbs, positionals, values as Sources, current, offer);
 }
 
 /** Offers commands of control-client, or what follows one. */
 async function offerArguments(
+  verbs: readonly Verb[],
   [word, name, ...others]: string[],
-  values: Values,
+  values: Sources,
   current: string,
   offer: (words: readonly string[]) => void,
 ): Promise<void> {
-  if (word === undefined) return offer(commandsFor('client').map((command) => `${command.name}\t${command.help}`));
-  const command = findCommand('client', word);
+  if (word === undefined) return offer(verbs.map((command) => `${command.name}\t${command.help}`));
+  const command = findCommand(verbs, word);
   if (command === undefined) return;
   if (name === undefined && command.argument !== undefined) offer(command.argument.values ?? []);
   else if (!command.isLocal) {

@@ -5,8 +5,8 @@ import { inParallel, type Target } from '../shared/folder.ts';
 import { seen } from '../shared/system.ts';
 import { jobState } from '../shared/terminal.ts';
 import { type Body, excerptOf, printable, printableJson } from '../shared/text.ts';
-import { compareViews, viewOf, type View } from '../shared/view.ts';
-import { failure } from './verbs.ts';
+import { compareViews, type View, viewOf } from '../shared/view.ts';
+import { failure, TIMEOUT, type Verb, verb, warnUnreachable } from './verb.ts';
 
 interface Listed {
   target: Target;
@@ -17,7 +17,7 @@ interface Listed {
 }
 
 /** Prints a line for each system; on a terminal, a table. Returns the exit code. */
-export async function list(targets: readonly Target[], isJson: boolean): Promise<number> {
+async function printAll(targets: readonly Target[], isJson: boolean): Promise<number> {
   const all: Listed[] = [];
   let exitCode: number = EXIT.DONE;
   await inParallel(targets, async (target) => {
@@ -221,3 +221,12 @@ export class Screen {
     process.stdout.off('resize', this.redraw);
   }
 }
+
+// ───── The verb ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+export const list: Verb = verb({
+  name: 'list', elsewhere: ['ls', 'ps'], options: { timeout: TIMEOUT },
+  help: 'list the targets, or what runs here: name, process, status, since when, and target or detail',
+  targets: () => ({ several: 'all', none: { exitCode: EXIT.DONE, json: undefined }, isQuick: true }),
+  run: async ({ targets, values }) => Math.max(await printAll(targets, values.json === true), warnUnreachable()),
+});

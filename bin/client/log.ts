@@ -4,29 +4,26 @@ import { existsSync, statSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { EXIT, paintStatus, suggest, UsageError, warn } from '../shared/cli.ts';
+import { EXIT, paintStatus, parsePast, suggest, UsageError, warn } from '../shared/cli.ts';
 import { ADDRESS_PARTS } from '../shared/client.ts';
 import { stateFolder } from '../shared/files.ts';
 import { nameInPath, patternOf, type Target } from '../shared/folder.ts';
 import {
   byTime, hostOf, isAlive, isLogPath, isOf, type Line, logPathIn, LogReader, logsOfUser, newestOf, Story, timeOf,
 } from '../shared/log.ts';
-import { select } from '../shared/names.ts';
+import { select, type Sources } from '../shared/names.ts';
 import { type Body, excerptOf, localTime, printableJson } from '../shared/text.ts';
 import { foldersOf } from '../shared/via.ts';
-import { failure } from './verbs.ts';
-import type { Values } from './options.ts';
+import { failure, type Verb, verb } from './verb.ts';
 
 const POLL_MS = 250; // the server thread writes as often
 const MAX_SHOWN = 5; // names in an error
 
-export interface LogOptions {
+interface LogOptions {
   /** In milliseconds; -Infinity for everything. */
   since: number;
   isFollowed: boolean;
   isJson: boolean;
-  /** Ends `--follow`. */
-  signal: AbortSignal;
 }
 
 /** What a target means: entries in some logs. */
@@ -58,44 +55,46 @@ interface Row {
   line: Line;
 }
 
-/**
- * Prints the logs of the targets: names, addresses and files; without any, all logs of this user on this machine.
- *
- * @returns The exit code.
- * @throws {UsageError} If there is no log of a name, or a file cannot be read.
- */
-export async function log(
-  words: readonly string[],
-  values: Values,
-  timeoutMs: number,
-  options: LogOptions,
-): Promise<number> {
-  const { since, isFollowed, signal } = options;
-  for (const { machine: { label } } of foldersOf(values)) {
-    if (label !== '') throw new UsageError(`log has no --via: it reads files, so run ssh ${label} control-client log`);
-  }
-  const { choices, exitCode } = await choose(words, values, timeoutMs);
-  if (choices.length === 0) return exitCode;
-  const logs = new Logs(choices, options);
-  await logs.read();
-  await logs.update();
-  logs.checkNames();
-  logs.addRunning();
-  logs.warnIfEmpty(since);
-  logs.print();
-  while (isFollowed && !signal.aborted) {
-    await sleep(POLL_MS, undefined, { signal }).catch(() => {});
+/** Prints the logs of the targets: names, addresses and files; without any, all logs of this user on this machine. */
+export const log: Verb = verb({
+  name: 'log', elsewhere: ['logs', 'history'], example: 'log train.py --since 3:00',
+  help: 'print what the targets (also FILE), or all systems of this user, have logged, also after their end',
+  options: {
+    since: {
+      type: 'string', value: 'TIME', parse: parsePast,
+      help: 'log: begin with the statuses at this time, such as 3:00 or 2026-11-23T03:00, or so long ago, such as 8h',
+    },
+    follow: { type: 'boolean', help: 'log: also print new lines, until interrupted' },
+  },
+  lacks: ['targets', 'all', 'via'],
+  async run({ words, values, requestMs, end }) {
+    const { since = -Infinity, follow: isFollowed = false, json: isJson = false } = values;
+    const far = foldersOf(values).find(({ machine }) => machine.label !== '')?.machine.label;
+    const instead = `run ssh ${far} control-client log`;
+    if (far !== undefined) throw new UsageError(`log has no --via: it reads files, so ${instead}`);
+    const { choices, exitCode } = await choose(words, values, requestMs);
+    if (choices.length === 0) return exitCode;
+    const logs = new Logs(choices, { since, isFollowed, isJson });
+    await logs.read();
     await logs.update();
+    logs.checkNames();
+    logs.addRunning();
+    logs.warnIfEmpty(since);
     logs.print();
-  }
-  return exitCode;
-}
+    while (isFollowed && !end.aborted) {
+      await sleep(POLL_MS, undefined, { signal: end }).catch(() => {});
+      await logs.update();
+      logs.print();
+    }
+    return exitCode;
+  },
+});
 
 // ───── Targets ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 async function choose(
   words: readonly string[],
-  values: Values,
+  values: Sources,
   timeoutMs: number,
 ): Promise<{ choices: Choice[]; exitCode: number }> {
   const isAddress = ADDRESS_PARTS.some((part) => values[part] !== undefined);

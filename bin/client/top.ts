@@ -3,15 +3,18 @@
 import { once, setMaxListeners } from 'node:events';
 import { emitKeypressEvents, type Interface, type Key } from 'node:readline';
 import { SystemStatus } from '../../control.ts';
-import { warn } from '../shared/cli.ts';
+import { EXIT, UsageError, warn } from '../shared/cli.ts';
 import { BY } from '../shared/client.ts';
 import { Fleet } from '../shared/fleet.ts';
 import { readHistory } from '../shared/log.ts';
+import { select } from '../shared/names.ts';
 import { describeDone, follow, FollowedSystem } from '../shared/system.ts';
 import { CTRL_C, CTRL_Z, ESCAPE_MS, jobState, type RawMode, startRawMode } from '../shared/terminal.ts';
 import { clockTime, printable } from '../shared/text.ts';
+import { endLinks, findIn, keepTerminal, PATIENCE_MS } from '../shared/via.ts';
 import { compareViews, describeInfo, type View, viewOf } from '../shared/view.ts';
 import { fit, Screen, Table, wrap } from './list.ts';
+import { type Verb, verb, warnUnreachable } from './verb.ts';
 import type { Folder, Found } from '../shared/folder.ts';
 
 // ESC [ ? 1049 h and l enter and leave the alternate screen, ESC [ ? 25 l and h hide and show the cursor, ESC [ 7 m and
@@ -40,7 +43,7 @@ interface Row {
 }
 
 /** Shows the given systems, and those in folders, until `q` or Ctrl-C. Always restores the terminal. */
-export class Top {
+class Top {
   readonly #end = new AbortController();
   readonly #screen = new Screen((width, height) => this.#linesOf(width, height));
   readonly #views = new Map<FollowedSystem, View>(); // until news of the system, or the next reading
@@ -303,3 +306,28 @@ export class Top {
     else this.#screen.refresh();
   }
 }
+
+// ───── The verb ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+export const top: Verb = verb({
+  name: 'top', help: 'show the targets, or what runs here, in a live table with keys',
+  async run({ words, values, requestMs: timeoutMs }) {
+    const isTerminal = process.stdout.isTTY && process.stdin.isTTY;
+    if (!isTerminal || values.json === true) {
+      const why = isTerminal ? 'excludes --json' : 'requires a terminal';
+      throw new UsageError(`top ${why}; 'watch' prints a line for each change`);
+    }
+    const { targets, folders, none } = await select(words, { ...values, timeoutMs }, 'later');
+    if (targets.length + folders.length === 0) {
+      const exitCode = warnUnreachable();
+      if (exitCode === EXIT.DONE) warn(none);
+      return exitCode || EXIT.OFFLINE;
+    }
+    const others = folders.filter(({ machine }) => machine.open !== undefined);
+    await findIn(others, (folder) => folder.systems({ timeoutMs }), PATIENCE_MS); // may ask for passwords
+    await keepTerminal();
+    await new Top().run(targets, folders, timeoutMs);
+    endLinks();
+    return EXIT.DONE;
+  },
+});

@@ -1,41 +1,81 @@
-// control-client watch: prints each change of a system, and runs a command for it.
+// control-client watch: prints each change of the systems, and runs a command for it.
 
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { SystemStatus } from '../../control.ts';
-import { paintStatus, warn } from '../shared/cli.ts';
+import { EXIT, paintStatus, parseText, UsageError, warn } from '../shared/cli.ts';
 import { type FailedReply, NO_ANSWER, type PrintableClient } from '../shared/client.ts';
-import { ASK, wordOf } from '../shared/commands.ts';
+import { STATUS_WORDS, wordOf } from '../shared/commands.ts';
 import { describeQuestion, questionsIn } from '../shared/declared.ts';
 import { commandsOf, describeCause, describeCommand, describeEnd, hasEnded } from '../shared/describe.ts';
+import { type Found, labelled, type Target } from '../shared/folder.ts';
 import { FollowedSystem } from '../shared/system.ts';
 import { excerptOf, localTime, printable, printableJson } from '../shared/text.ts';
+import { discover } from '../shared/via.ts';
+import { failure, parseChoice, type Verb, verb } from './verb.ts';
 
-export interface WatchOptions {
-  /** Ends the watch. */
-  signal: AbortSignal;
-  json: boolean;
-  /** Follows the time in each line. */
-  label: string;
-  /** The `target` of each JSON object. */
-  target: string | undefined;
-  /** What the system is called in `--exec`. */
-  title: string;
-  /** Notified of each change of the status, and of each question. */
-  hook: ChangeHook | null;
-}
+/** Of `--on`, beside the statuses: a question. */
+const ASK = 'ask';
+const ON = { name: 'status of --on', values: [...STATUS_WORDS, wordOf(NO_ANSWER), ASK] };
+
+export const watch: Verb = verb({
+  name: 'watch', help: 'print each new status and each command that is done, until interrupted',
+  example: `watch --exec 'notify-send "$CONTROL_TARGET: $CONTROL_STATUS"' --on paused,offline`,
+  options: {
+    exec: {
+      type: 'string', value: 'CMD', parse: parseText,
+      help: 'watch: run CMD with sh when the status changes; its variables are CONTROL_STATUS, CONTROL_BEFORE, ' +
+        'CONTROL_REASON, CONTROL_TARGET and CONTROL_QUESTION',
+    },
+    on: {
+      type: 'string', value: 'STATUS,…', completion: ON.values,
+      parse: (_: string, text: string) => text.split(',').map((word) => parseChoice(ON, word)),
+      help: `watch: run CMD for these statuses only, or for each question (${ASK})`,
+    },
+  },
+  take(_, { on, exec }) {
+    if (on !== undefined && exec === undefined) throw new UsageError('--on requires --exec');
+  },
+  targets: () => ({ several: 'all', awaits: {} }),
+  async run({ values: { exec, on = null, json = false }, targets, folders, requestMs, end, each }) {
+    const hook = exec === undefined ? null : new ChangeHook(exec, on);
+    const watchAll = (some: readonly Target[]): Promise<void> => each(async (target) => {
+      const denied = await follow(target, json, hook, end);
+      return denied === null ? { exitCode: EXIT.DONE } : failure(denied);
+    }, some);
+    const known = new Set<string>();
+    const watches: Promise<void>[] = [];
+    let all: Found[] = [];
+    const add = (found: readonly Found[]): void => {
+      all = [...all.filter(({ socket }) => socket?.exists !== false), ...found];
+      watches.push(watchAll(labelled(all).slice(all.length - found.length)));
+      for (const { client } of found) known.add(client.key);
+    };
+    if (folders.length === 0) watches.push(watchAll(targets));
+    else add(targets);
+    await Promise.all(folders.map(async (folder) => {
+      for await (const { found } of discover(folder, () => known, requestMs, end)) add(found);
+    }));
+    await Promise.all(watches);
+    await hook?.end();
+  },
+});
 
 /**
  * Prints a line for each new status, each question and each completed command, also for the end of a question.
  *
  * @returns The reply that denied access; null when the signal ended it.
  */
-export async function watch(client: PrintableClient, options: WatchOptions): Promise<FailedReply | null> {
-  const { signal, json, label, target, title, hook } = options;
+async function follow(
+  { client, name, id: title, label }: Target,
+  json: boolean,
+  hook: ChangeHook | null,
+  signal: AbortSignal,
+): Promise<FailedReply | null> {
   const print = (text: string, change: object): void => {
     const time = new Date();
     const line = `${localTime(time)}  ${label}${text}`;
-    const own = { time, target };
+    const own = { time, target: name };
     console.log(json ? printableJson({ ...own, ...change, ...own }) : line); // first, and not overridden by the server
   };
   const system = new FollowedSystem({ client, id: title });
@@ -47,7 +87,7 @@ export async function watch(client: PrintableClient, options: WatchOptions): Pro
     if (reply.fault === 'denied') return reply;
     const { status, end, reported } = system;
     if (reported !== before) {
-      const error = reply.ok || end !== null ? undefined : target === undefined ? reply.error : system.error;
+      const error = reply.ok || end !== null ? undefined : name === undefined ? reply.error : system.error;
       const { body } = reply;
       const { by, reason } = end ?? body;
       const how = end === null ? error : describeEnd(end);
@@ -90,7 +130,7 @@ interface StatusChange {
  * Runs a shell command for the changes of all systems, one at a time. Changes of a system during a run are merged into
  * one; questions are not.
  */
-export class ChangeHook {
+class ChangeHook {
   readonly #command: string;
   readonly #words: readonly string[] | null;
   readonly #changes: Map<PrintableClient, StatusChange> = new Map(); // pending

@@ -8,7 +8,7 @@ import {
 import { PassThrough } from 'node:stream';
 import { StringDecoder } from 'node:string_decoder';
 import { warn } from '../shared/cli.ts';
-import { commandsFor, findCommand, wordsOf } from '../shared/commands.ts';
+import { COMMANDS, findCommand, wordsOf } from '../shared/commands.ts';
 import {
   acceptedBy, completeAnswer, COMPLETION_MS, completionsOf, questionsIn, wordsBefore,
 } from '../shared/declared.ts';
@@ -255,14 +255,14 @@ export class TerminalLines {
 
 // ───── Tab ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-const WORDS = commandsFor('console').flatMap(wordsOf).filter((word) => word.length > 1);
+const WORDS = Object.values(COMMANDS).flatMap(wordsOf).filter((word) => word.length > 1);
 
 /** Completes the last word of a line. Asks the system for its own commands, but waits only briefly. */
 export async function complete(client: PrintableClient, line: string): Promise<CompleterResult> {
   const words = wordsBefore(line);
   const current = words.at(-1) ?? '';
   const own = words.length > 1 ? [] : WORDS.filter((word) => word.startsWith(current.toLowerCase()));
-  const command = words.length > 1 ? findCommand('console', words[0] ?? '') : undefined;
+  const command = words.length > 1 ? findCommand(Object.values(COMMANDS), words[0] ?? '') : undefined;
   if (command?.name === 'run') words.shift();
   else if (command !== undefined && command.name !== 'answer') return [[], current];
   const { body } = await client.request('info', { signal: AbortSignal.timeout(COMPLETION_MS) });

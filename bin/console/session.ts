@@ -3,7 +3,7 @@
 import { SystemStatus } from '../../control.ts';
 import { paintError, paintStatus, UsageError } from '../shared/cli.ts';
 import { BY, NO_ANSWER, obstacleIn, type PrintableClient, type PrintableReply, statusNameOf } from '../shared/client.ts';
-import { commandsFor, findCommand, helpOf, REASON_HELP, suggestCommand } from '../shared/commands.ts';
+import { COMMANDS as ALL, findCommand, helpOf, REASON_HELP, suggestCommand } from '../shared/commands.ts';
 import {
   acceptedBy, CONTROL_COMMANDS, describeAccepts, describeGiven, describeOpen, describeQuestion, isAnswer, isQuestionId,
   parseArguments, type Question, questionsIn, readAnswer, readArguments, splitWords,
@@ -14,7 +14,7 @@ import { type Body, excerptOf, printable } from '../shared/text.ts';
 import { describeInfo, viewOf } from '../shared/view.ts';
 import { isComment, type Lines, type TerminalLines } from './lines.ts';
 
-const COMMANDS = commandsFor('console');
+const COMMANDS = Object.values(ALL);
 const NO_COMMANDS = 'the program declares no commands';
 const FOLLOW_MS = 30_000;
 const REQUEST_MS = 30_000; // longer than the client's own limit
@@ -54,7 +54,7 @@ export class Session {
   async #execute(line: string): Promise<boolean> {
     if (line === '' || isComment(line)) return true;
     const [first = '', ...words] = splitWords(line);
-    const command = findCommand('console', first);
+    const command = findCommand(COMMANDS, first);
     if (command === undefined) return this.#run(first, words);
     if (command.name === 'run' && words[0] !== undefined) return this.#run(words[0], words.slice(1));
     if (command.name === 'help' && words.length < 2) return this.#help(words[0]);
@@ -75,7 +75,7 @@ export class Session {
 
   /** Explains one command or all. The own commands of the program are listed only if it responds. */
   async #help(topic: string | undefined): Promise<boolean> {
-    const command = topic === undefined ? undefined : findCommand('console', topic);
+    const command = topic === undefined ? undefined : findCommand(COMMANDS, topic);
     if (command !== undefined) return print(helpOf(command));
     if (topic === undefined) print(COMMANDS.map(helpOf).join('\n'));
     const info = await this.#request('info', HELP_MS);
@@ -198,7 +198,7 @@ function print(text: string): true {
 
 /** @param declared The names of the own commands, if they are known. */
 function failUnknown(word: string, declared: Iterable<string> = []): false {
-  const hint = suggestCommand('console', word, declared);
+  const hint = suggestCommand(COMMANDS, word, declared);
   return fail(`unknown command '${word}'${hint}; type help for a list of commands`);
 }
 

@@ -27,6 +27,13 @@ is on the machine whose LABEL (default: the host) precedes it: gpu1/train, gpu1/
 name without LABEL means all machines. Here are the systems of this user in the folders --dir, and at localhost:8391.
 `.trim();
 
+/** The same for a tool that takes one. */
+export const ONE_TARGET_HELP: string = `
+TARGET is the NAME, NAME-PID or PID of a system of this user that runs here, or an address: HOST:PORT, :PORT, unix:PATH
+or a PATH that begins with / or ./. With --via, the LABEL of its machine (default: the host) may precede it: gpu1/train.
+Without TARGET, it is the only system that runs here.
+`.trim();
+
 /** For tools that take several. */
 export const ALL_OPTION = { type: 'boolean', help: 'everything that runs here, instead of targets' } as const;
 

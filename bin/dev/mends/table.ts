@@ -55,7 +55,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: '`control-client answer --yes` without an id',
-    edits: [['bin/client/verbs.ts', "only !== undefined && id === '' && isSure &&", 'false &&']],
+    edits: [['bin/client/answer.ts', "only !== undefined && id === '' && isSure &&", 'false &&']],
   },
   {
     bug: 'With `--via`, `pause`, `shutdown`',
@@ -90,7 +90,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'A `pause --for` that was interrupted',
-    edits: [['bin/client/verbs.ts', "paused.length === 0 ? '' : rest", 'rest']],
+    edits: [['bin/client/lease.ts', "paused.length === 0 ? '' : rest", 'rest']],
   },
   {
     bug: 'With several `--via`, the error',
@@ -125,7 +125,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'A `pause` whose sender had given up',
-    edits: [['bin/client/main.ts', 'const limit = wait && values.timeout !== undefined', 'const limit = false']],
+    edits: [['bin/client/send.ts', 'const limit = wait && timeout !== undefined', 'const limit = false']],
   },
   {
     bug: 'With 16 waiting commands',

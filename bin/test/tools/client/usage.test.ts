@@ -4,15 +4,16 @@ import assert from 'node:assert/strict';
 import { resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
+import { VERBS } from '../../../client/verbs.ts';
 import { UsageError } from '../../../shared/cli.ts';
 import { createClient } from '../../../shared/client.ts';
-import { commandsFor, findCommand, helpOf, STATUS_WORDS } from '../../../shared/commands.ts';
+import { findCommand, helpOf, STATUS_WORDS } from '../../../shared/commands.ts';
 import { WRONG_ACCESS } from '../../helpers.ts';
 import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
 import { call, run } from './helpers.ts';
 
-const COMMAND = `the command must be one of ${commandsFor('client').map(({ name }) => name).join(', ')}, got`;
+const COMMAND = `the command must be one of ${VERBS.map(({ name }) => name).join(', ')}, got`;
 const STATUS = STATUS_WORDS.join(', ');
 const AWAITED = `the status must be one of ${STATUS}, or a quoted condition: 'loss < 0.1'`;
 const SENDING = 'requires pause, resume, save-state, shutdown or run, got';
@@ -30,7 +31,13 @@ const REFUSED: Record<string, Row[]> = {
   'an unknown command': [
     [[], `${COMMAND} nothing`],
     [['cancel'], `${COMMAND} 'cancel'`],
+    ...[['restart'], ['start', 'train'], ['help', 'Start']].map((args): Row => {
+      const word = args.find((text) => /start/i.test(text));
+      const does = 'a service manager or control-run --restart does';
+      return [args, `unknown command '${word}': nothing here starts programs; ${does}`];
+    }),
     ...[
+      [['restart', 'lr=0.1'], 'restart', 'run restart'],
       [['pasue'], 'pasue', 'pause'], [['help', 'Pausse'], 'Pausse', 'pause'], [['stop', 'train'], 'stop', 'shutdown'],
       [['kill'], 'kill', 'shutdown'], [['ls'], 'ls', 'list'], [['PS'], 'PS', 'list'], [['logs'], 'logs', 'log'],
       [['set', 'lr=0.1'], 'set', 'run set'], [['rnu', 'set', 'lr=0.1'], 'rnu', 'run'], // an own command
@@ -58,6 +65,8 @@ const REFUSED: Record<string, Row[]> = {
   'a word that is no system as a target': [
     [['watch', '200'], missing('200')],
     [['shutdown', 'gpu1:1', 'box.lan'], missing('box.lan', "; a reason is --reason 'TEXT'")],
+    [['pause', '--reason', 'GPU', 'needed'], missing('needed', "; a reason is --reason 'TEXT'")],
+    [['pause', '--reason', 'GPU needed', 'box.lan'], missing('box.lan')],
     [['wait', 'paused', 'gpu1:80', '200'], missing('200')],
     [['run', 'evaluate', 'episodes=5', 'gpu1:80', '200', '--wait'], missing('200', '; arguments are name=value')],
     [['status', 'all'], missing('all', '; all systems are --all')],
@@ -92,6 +101,7 @@ const REFUSED: Record<string, Row[]> = {
   ],
   'an unknown option, a missing value, and an unexpected value': [
     [['status', '--prot', '1'], "unknown option '--prot' (did you mean --port?); see --help"],
+    [['resume', '--name', 'x'], "unknown option '--name': a name is a target: resume x"],
     [['pause', '--color'], "unknown option '--color'; see --help"],
     [['shutdown', '--force'], "unknown option '--force'; see --help"], // not --for
     [['pause', '-x'], "unknown option '-x'; see --help"],
@@ -204,7 +214,7 @@ describe('The address in the environment', { ...LIMIT, skip: lacks('Unix') }, ()
 describe('The help of control-client', LIMIT, () => {
   it('lists every command, and every word for help prints it', async () => {
     const { stdout } = await call(['help']);
-    for (const entry of commandsFor('client')) assert.ok(stdout.includes(`\n${helpOf(entry)}\n`), entry.name);
+    for (const entry of VERBS) assert.ok(stdout.includes(`\n${helpOf(entry)}\n`), entry.name);
     assert.doesNotMatch(stdout, /\bquit\b/, 'a command of the console');
     for (const word of ['--help', '-h', 'HELP', 'h', '?']) {
       assert.deepEqual(await call([word]), { code: 0, stdout, stderr: '' }, word);
@@ -224,7 +234,7 @@ describe('The help of control-client', LIMIT, () => {
     for (const [word, options, example] of rows) {
       const { code, stdout, stderr } = await call(['help', word]);
       assert.deepEqual([code, stderr], [0, '']);
-      const line = helpOf(findCommand('client', word) ?? assert.fail());
+      const line = helpOf(findCommand(VERBS, word) ?? assert.fail());
       assert.ok(stdout.startsWith(`${line}\n\n  -`), stdout);
       assert.deepEqual([...stdout.matchAll(/^ {2}(?:-\w, )?--([\w-]+)/gm)].map(([, name]) => name), options);
       assert.ok(stdout.includes(`\n\nExample: control-client ${example}\n`), stdout);

@@ -1,0 +1,88 @@
+// control-client answer: answers one question of one of the systems.
+
+import { type RequestOptions } from '../../control.ts';
+import { EXIT, UsageError } from '../shared/cli.ts';
+import { BY } from '../shared/client.ts';
+import { COMMANDS } from '../shared/commands.ts';
+import {
+  describeGiven, describeOpen, isArgument, isQuestionId, type Question, questionsIn, readAnswer,
+} from '../shared/declared.ts';
+import { commandsOf, haveQuestionsChanged } from '../shared/describe.ts';
+import { printable } from '../shared/text.ts';
+import { notSent, SENDING } from './send.ts';
+import { failure, type Outcome, type Verb, verb } from './verb.ts';
+import type { PrintableClient, PrintableReply } from '../shared/client.ts';
+import type { Target } from '../shared/folder.ts';
+
+export const answer: Verb = verb({
+  ...COMMANDS.answer,
+  example: "answer k3f-q2 --yes --reason 'looked at them'",
+  options: {
+    reason: SENDING.reason, by: SENDING.by,
+    yes: { type: 'boolean', help: 'answer: the same as true for the only parameter of the question' },
+    no: { type: 'boolean', help: 'answer: the same as false' },
+  },
+  take(words, { yes, no }) {
+    const id = isQuestionId(words[0] ?? '') ? `${words.shift()}` : ''; // without one, the only question that is open
+    const all = words.splice(0, Infinity);
+    words.push(...all.filter((word) => !isArgument(word)));
+    const given = all.filter(isArgument);
+    const [one = '', other] = [...yes ? ['--yes'] : [], ...no ? ['--no'] : [], ...given];
+    const isShort = one.startsWith('--');
+    if (isShort && other !== undefined) throw new UsageError(`${one} and ${other} are mutually exclusive`);
+    return { id, given: isShort ? [one.slice(2)] : given };
+  },
+  targets: ({ id }) => ({ several: id === '' ? 'mistake' : 'all', hint: '; an answer is --yes, --no or name=value' }),
+  async run({ argument: { id, given }, values: { by = BY, reason }, targets, each }) {
+    const replies = new Map<Target, PrintableReply>();
+    await each(async (target) => {
+      const reply = await target.client.request('info'); // has the program note the time, which the next one reports
+      replies.set(target, reply.ok && id === '' ? await target.client.request('info') : reply);
+      return null;
+    });
+    const askers = targets.map((target) => ({ target, reply: replies.get(target) as PrintableReply }));
+    const reportFailed = (): Promise<void> => each(async (target) => {
+      const reply = replies.get(target) as PrintableReply;
+      return reply.ok ? null : notSent('answer', reply);
+    });
+    if (askers.every(({ reply }) => !reply.ok)) return reportFailed();
+    const open = askers.flatMap(({ target, reply: { body } }) => {
+      return questionsIn(body).map((question) => ({ target, question }));
+    });
+    const meant = open.filter(({ question }) => id === '' || question.id === id);
+    const list = describeOpen(open.map(({ target: { title }, question }) => {
+      return targets.length === 1 ? question : { ...question, id: `${question.id} of ${printable(title)}` };
+    }));
+    if (meant.length > 1) throw new UsageError(`${id === '' ? 'the id' : 'the target'} must be given: ${list}`);
+    // A system that does not respond may have the question that is meant.
+    const isSure = askers.every(({ reply }) => reply.ok || reply.fault === 'offline' || reply.fault === 'lacking');
+    const [only] = meant;
+    if (only !== undefined && id === '' && isSure && askers.some(({ reply: { body } }) => haveQuestionsChanged(body))) {
+      throw new UsageError(`the id must be given, because the questions have just changed: ${list}`);
+    }
+    const options = { by, reason };
+    if (only !== undefined && (id !== '' || isSure)) {
+      const values = readAnswer(only.question, given);
+      return each(({ client }) => sendAnswer(client, only.question, values, options), [only.target]);
+    }
+    if (!isSure) return reportFailed();
+    const ended = askers.find(({ reply: { body } }) => commandsOf(body).some((entry) => entry['id'] === id));
+    const target = targets.length === 1 ? targets[0] : ended?.target;
+    if (id === '') throw new Error('no question is open');
+    if (target === undefined) throw new Error(`there is no question ${id}: ${list}`);
+    return each(({ client }) => sendAnswer(client, { id, message: '' }, {}, options), [target]); // or how it has ended
+  },
+});
+
+async function sendAnswer(
+  client: PrintableClient,
+  question: Pick<Question, 'id' | 'message'>,
+  given: object,
+  options: Pick<RequestOptions, 'by' | 'reason'>,
+): Promise<Outcome> {
+  const { id, message } = question;
+  const reply = await client.request('answer', { ...options, id, arguments: given });
+  if (!reply.ok) return failure(reply);
+  const json = { result: reply.original, id, message, arguments: given };
+  return { exitCode: EXIT.DONE, text: describeGiven(question, given), json };
+}

@@ -1,0 +1,112 @@
+// How the verbs of control-client send a command: their options, and what comes of it.
+
+import { EXIT, type Options, parseDuration, UsageError, type ValuesOf } from '../shared/cli.ts';
+import { BY, type FailedReply, isCurrent, type PrintableClient, type PrintableReply } from '../shared/client.ts';
+import { describeDone, follow, type Followed, type FollowOptions, GOALS } from '../shared/system.ts';
+import { printableJson, tidy } from '../shared/text.ts';
+import { failure, type Outcome } from './verb.ts';
+import type { Target } from '../shared/folder.ts';
+
+const OUTCOME_TIMEOUT_MS = 30_000;
+const MAX_EXPIRES_S = 86_400;
+
+// ───── Options ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+export const SENDING = {
+  wait: { type: 'boolean', help: 'wait until the command is done, and print the new status or the returned value' },
+  timeout: {
+    type: 'string', value: 'SECONDS', parse: (option: string, text: string): number => parseDuration(option, text),
+    help: 'time limit of --wait, such as 90s or 30m (default 30); with --wait, the command also expires at this time',
+  },
+  reason: { type: 'string', value: 'TEXT', help: 'why the command is sent; the system shows it' },
+  by: {
+    type: 'string', value: 'TEXT', help: "who sends the command, instead of CONTROL_BY ('' for nobody)",
+    parse: (_: string, text: string): string => tidy(text), // as servers report it: a control character is no sender
+  },
+} as const;
+
+export type Sending = ValuesOf<typeof SENDING>;
+
+/** The same options and one that waits, too. */
+export function withWaiting<const T extends Options>(own: T): typeof SENDING & T {
+  const { timeout } = SENDING;
+  const help = timeout.help.replace('--wait', `--wait and --${Object.keys(own)[0]}`);
+  return { ...SENDING, timeout: { ...timeout, help }, ...own } as typeof SENDING & T;
+}
+
+/**
+ * @param lease The option for a pause that only its sender can end, if it is given. It waits, too.
+ * @throws {UsageError} If there is no sender, or there is a time limit although nothing waits.
+ */
+export function checkSending(verb: string, { by = BY, timeout, wait }: Sending, lease?: string | false): void {
+  if (lease && by === '') throw new UsageError(`--${lease} requires a sender: --by and CONTROL_BY must not be empty`);
+  if (timeout === undefined || wait === true || lease) return;
+  throw new UsageError(`--timeout requires --wait: ${verb} does not wait without it`);
+}
+
+export function optionsOf({ wait = false, timeout, by = BY, reason }: Sending, { label }: Target): FollowOptions {
+  const limit = wait && timeout !== undefined ? expireIn(timeout) : { timeoutMs: timeout ?? OUTCOME_TIMEOUT_MS };
+  const output = label === '' && process.stderr.isTTY ? process.stderr : undefined;
+  return { ...limit, by, reason, output };
+}
+
+/** The wait is a second longer, for the report that a command has expired. */
+function expireIn(limitMs: number): Pick<FollowOptions, 'expires' | 'timeoutMs'> {
+  const seconds = Math.ceil(limitMs / 1000);
+  return { expires: Math.min(seconds, MAX_EXPIRES_S), timeoutMs: (seconds + 1) * 1000 };
+}
+
+// ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** Sends a command and, with `--wait`, waits until it is done. */
+export async function send(target: Target, command: string, values: Sending, given?: object): Promise<Outcome> {
+  const options = { ...optionsOf(values, target), arguments: given };
+  if (values.wait === true) return finish(target.client, command, options);
+  const { by, reason } = options;
+  const reply = await target.client.request(command, { arguments: given, by, reason });
+  return reply.ok ? { exitCode: EXIT.DONE, text: reply.value, json: { result: reply.original } } : failure(reply);
+}
+
+const EXIT_CODES: Record<Followed['outcome'], number> = {
+  done: EXIT.DONE, failed: EXIT.REFUSED, pending: EXIT.NOT_REACHED, offline: EXIT.OFFLINE, unanswered: EXIT.NO_ANSWER,
+};
+
+/** Refuses an option unless the server is a control.ts that knows it: others ignore it. Otherwise returns null. */
+export function refuseBasic(option: string, reply: PrintableReply): Outcome | null {
+  if (reply.ok ? isCurrent(reply.body) : reply.fault !== 'lacking') return null;
+  const error = `${option} requires a server with control.ts 0.18 or later: leave it out`;
+  return { exitCode: EXIT.USAGE, json: { error }, error, isSent: false };
+}
+
+/** The outcome of a command that is not sent because the request that precedes it has failed. */
+export function notSent(command: string, reply: FailedReply): Outcome {
+  const [error = '', original = ''] = [reply.error, reply.original].map((text) => `${command} not sent: ${text}`);
+  return { ...failure({ ...reply, error, original }), isSent: false };
+}
+
+/** Sends a command, and waits until it is done. */
+export async function finish(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {
+  if (options.expires !== undefined) {
+    const reply = await client.request('info', { signal: options.signal });
+    const refused = refuseBasic('--timeout', reply);
+    if (refused !== null) return refused;
+    if (!reply.ok && reply.fault !== 'offline') return notSent(command, reply);
+  }
+  const followed = await follow(client, command, options);
+  const { outcome, value, status, summary, received, seconds } = followed;
+  const exitCode = followed.isInvalid ? EXIT.USAGE : EXIT_CODES[outcome];
+  const json = { ...received, seconds: Number(seconds.toFixed(3)), status: status?.statusName };
+  const hasExpired = outcome === 'pending' && received.state === 'failed';
+  const failed = { exitCode, json: { ...json, error: received.error ?? summary }, error: summary };
+  if (exitCode !== EXIT.DONE) return hasExpired ? { ...failed, isSent: false } : failed;
+  if (summary !== '') return { exitCode, text: summary, json };
+  const isShown = options.output !== undefined && process.stdout.isTTY; // follow() has shown it on the same terminal
+  const isObject = Object(received.value) === received.value; // not truncated, because scripts parse it
+  const isOmitted = received.valueOmitted !== undefined; // scripts must not take the reason for the value
+  const given = isOmitted ? '' : value;
+  const returned = isObject ? printableJson(received.value as object) : given || 'ok';
+  const reached = command === 'shutdown' ? describeDone(command, given) : String(status); // what the last save returned
+  const text = GOALS.has(command) ? reached : returned;
+  if (isShown) return { exitCode, text: '', json };
+  return { exitCode, text, json, ...(isOmitted && { error: `${command} is done, its value is missing ${value}` }) };
+}
