@@ -53,7 +53,7 @@ export async function main(args: readonly string[] = process.argv.slice(2)): Pro
     await Promise.allSettled(targets.map(({ client }) => client.machine.open?.()));
     exitCode = warnUnreachable();
   }
-  const each: Task['each'] = (work, some = targets) => inParallel(some, async (target) => {
+  const each: Task['each'] = async (work, some = targets) => void await inParallel(some, async (target) => {
     const outcome = await work(target);
     if (outcome === null) return;
     exitCode = Math.max(exitCode, outcome.exitCode);
