@@ -258,7 +258,7 @@ export class FollowedSystem {
     if (info !== this.info) {
       this.infoAt = Date.now();
       this.#noteHeard(timeIn(info, 'heardAt') ?? this.infoAt);
-      if (`${info['host']} ${info['pid']}` !== `${this.info['host']} ${this.info['pid']}`) this.failedSave = null;
+      if (processIn(info) !== processIn(this.info)) this.failedSave = null;
       for (const entry of commandsOf(info)) this.noteSave(entry, info);
     }
     this.info = info;
@@ -303,6 +303,11 @@ export class FollowedSystem {
     const seconds = Math.max(0, leftMs - (performance.now() - last.at)) / 1000;
     return Number.isFinite(seconds) ? seconds : null; // `of` may be huge
   }
+}
+
+/** Programs may report anything, also what is no text. */
+function processIn({ host, pid }: Body): string {
+  return `${excerptOf(host)} ${excerptOf(pid)}`;
 }
 
 /** What a single reply tells about a system. */
