@@ -3,20 +3,20 @@
 import { setMaxListeners } from 'node:events';
 import { SystemStatus } from '../../control.ts';
 import { parsePast, UsageError } from '../shared/cli.ts';
-import { isCurrent, type PrintableReply } from '../shared/client.ts';
+import { isCurrent, type PrintableReply, statusNameOf } from '../shared/client.ts';
 import { COMMAND, CONTROL_COMMANDS, RESERVED } from '../shared/declared.ts';
 import { describeStatus, holdsOf } from '../shared/describe.ts';
 import { inParallel } from '../shared/folder.ts';
 import { readHistory } from '../shared/log.ts';
-import { follow, withLimit } from '../shared/system.ts';
-import { type Body, excerptOf, textOfJson } from '../shared/text.ts';
+import { follow, type FollowedSystem, withLimit } from '../shared/system.ts';
+import { type Body, excerptOf } from '../shared/text.ts';
 import { unreachable } from '../shared/via.ts';
 import {
   briefReport, CallError, clean, cleanText, logReport, MAX_NAME, now, statusFields, tagOf, wholeReport,
 } from './reported.ts';
 import { DEFAULT_ENTRIES, DEFAULT_SECONDS, faultIn, type Tool, TOOLS, type Values } from './tools.ts';
 import { parseGoal, wait } from './wait.ts';
-import type { Directory, System } from './systems.ts';
+import type { Directory } from './systems.ts';
 
 const { OFFLINE } = SystemStatus;
 
@@ -24,8 +24,6 @@ const PROGRESS_MS = 5000;
 const QUERY_MS = 2000; // a system that hangs must not delay a list or an outcome
 const MAX_LISTED = 200;
 const LIST_ROOM = 30_000; // characters of JSON for the details of all systems
-const MAX_TRACE = 20_000; // characters of JSON: a path has up to 4096 bytes
-const MAX_TRACES = 1000;
 
 const UNSEEN = { note: 'it has not responded to you, so the place of its log is unknown', lines: [] };
 
@@ -80,28 +78,16 @@ export function createCalls(systems: Directory, allowed: ReadonlySet<string>): C
     throw new UsageError(`${what} is not allowed: do not retry; the user can allow it with --allow ${word}`);
   };
 
-  // What the latest responses say about the logs, which can still be read when the systems have ended.
-  const traces = new Map<string, Body>(); // by the id of the system, the latest last
-  const trace = ({ id }: System, reply: PrintableReply): void => {
-    if (!reply.ok) return;
-    const { name, pid, host, log } = reply.body;
-    const isShort = textOfJson([name, pid, host, log]).length <= MAX_TRACE;
-    traces.delete(id);
-    traces.set(id, isShort ? { name, pid, host, log } : {});
-    for (const other of [...traces.keys()].slice(0, -MAX_TRACES)) traces.delete(other);
-  };
-
   const list = async ({ name: part = '' }: Arguments, { signal }: Caller): Promise<object> => {
     const all = await systems.all();
-    const found = all.filter(({ id }) => id.includes(part));
+    const found = all.filter(({ target: { id } }) => id.includes(part));
     const asked = found.slice(0, MAX_LISTED);
-    const entries = new Map<System, object>();
+    const entries = new Map<FollowedSystem, object>();
     setMaxListeners(0, signal); // each request adds a listener
     await inParallel(asked, async (system) => {
-      const reply = await withLimit(QUERY_MS, signal, (limit) => system.client.ask({ signal: limit }));
-      if (system.socket !== undefined && reply.fault === 'offline') return; // it has just ended
+      const reply = await withLimit(QUERY_MS, signal, (limit) => ask(system, limit));
+      if (system.target.socket !== undefined && reply.fault === 'offline') return; // it has just ended
       const reported = reply.ok ? briefReport(reply.body, LIST_ROOM / asked.length) : undefined;
-      trace(system, reply);
       entries.set(system, { ...statusFields(system, reply, MAX_NAME), reported });
     });
     const listed = asked.flatMap((system) => entries.get(system) ?? []);
@@ -115,8 +101,7 @@ export function createCalls(systems: Directory, allowed: ReadonlySet<string>): C
 
   const getInfo = async ({ system: id = '' }: Arguments, { signal }: Caller): Promise<object> => {
     const system = await systems.find(id);
-    const reply = await system.client.ask({ signal });
-    trace(system, reply);
+    const reply = await ask(system, signal);
     const reported = reply.ok ? wholeReport(reply.body) : undefined;
     return { ...statusFields(system, reply), now: now(), tag: tagOf(reply), reported };
   };
@@ -125,10 +110,8 @@ export function createCalls(systems: Directory, allowed: ReadonlySet<string>): C
     const { system: id = '', since, limit = DEFAULT_ENTRIES } = values;
     const sinceMs = since === undefined ? -Infinity : parsePast('since', cleanText(since));
     const system = await systems.find(id);
-    const reply = await system.client.ask({ signal });
-    trace(system, reply);
-    const seen = traces.get(system.id);
-    const { note, lines } = seen === undefined ? UNSEEN : await readHistory(system.client, seen);
+    const reply = await ask(system, signal);
+    const { note, lines } = system.infoAt === 0 ? UNSEEN : await readHistory(system.client, system.info);
     const entries = logReport(lines, sinceMs, limit);
     return { ...statusFields(system, reply), ...entries, note: cleanText(note) || undefined, now: now() };
   };
@@ -154,7 +137,7 @@ export function createCalls(systems: Directory, allowed: ReadonlySet<string>): C
     const system = await systems.find(id);
     const timer = setInterval(() => {
       const progress = Math.round((performance.now() - start) / 1000);
-      caller.report({ progress, total: seconds, message: `${tool} ${system.id}` });
+      caller.report({ progress, total: seconds, message: `${tool} ${system.target.id}` });
     }, PROGRESS_MS);
     const sent = tool === 'run_command' ? command : tool.replace('_', '-');
     const result = tool === 'wait' ? wait(system, goal, { start, seconds, signal })
@@ -192,16 +175,22 @@ export function createCalls(systems: Directory, allowed: ReadonlySet<string>): C
   };
 }
 
+/** Asks a system. When it has ended, its last report still says where its log is. */
+async function ask(system: FollowedSystem, signal: AbortSignal): Promise<PrintableReply> {
+  const reply = await system.client.ask({ signal });
+  system.note(statusNameOf(reply), reply);
+  return reply;
+}
+
 /** Sends a command and waits for its outcome. */
 async function send(
-  system: System,
+  system: FollowedSystem,
   command: string,
   { arguments: given, mine, reason = '', seconds }: Arguments & { seconds: number },
   { name = '', signal }: Caller,
 ): Promise<object> {
-  const { id, client } = system;
-  const ask = (): Promise<PrintableReply> => withLimit(QUERY_MS, signal, (limit) => client.ask({ signal: limit }));
-  if (system.socket?.exists === false) {
+  const { client, target: { id, socket } } = system;
+  if (socket?.exists === false) {
     throw new CallError(`${id} has ended`, { system: id, command, outcome: 'offline', status: OFFLINE.statusName });
   }
   if (mine === true) await checkReleases(system, signal);
@@ -212,7 +201,7 @@ async function send(
   });
   const isRefused = outcome === 'failed' && received.state !== 'failed';
   const isGone = status === OFFLINE || outcome === 'offline' || outcome === 'unanswered';
-  const reply = isGone ? undefined : await ask();
+  const reply = isGone ? undefined : await withLimit(QUERY_MS, signal, (limit) => ask(system, limit));
   const report = {
     system: id, command, outcome: isRefused ? 'refused' : outcome, status: status?.statusName,
     ...(reply?.ok === true && statusFields(system, reply)), value: clean(received.value),
@@ -226,7 +215,7 @@ async function send(
 }
 
 /** @throws {CallError} If the server may resume for everybody: it is no control.ts that knows `mine`. */
-async function checkReleases(system: System, signal: AbortSignal): Promise<void> {
+async function checkReleases(system: FollowedSystem, signal: AbortSignal): Promise<void> {
   const reply = await system.client.request('info', { signal });
   if (isCurrent(reply.body)) return;
   const error = reply.ok ? 'the server is no control.ts' : system.client.shorten(reply.error);

@@ -3,12 +3,11 @@
 
 import { createHash } from 'node:crypto';
 import { UsageError } from '../shared/cli.ts';
-import {
-  describeUnknown, type PrintableClient, type PrintableReply, statusNameOf, UNKNOWN,
-} from '../shared/client.ts';
 import { questionsIn } from '../shared/declared.ts';
 import { commandsOf, hasEnded } from '../shared/describe.ts';
-import { type Body, excerpt, excerptOf, isRecord, secondsSince, textOfJson } from '../shared/text.ts';
+import { type FollowedSystem, seen } from '../shared/system.ts';
+import { type Body, excerpt, excerptOf, isRecord, textOfJson } from '../shared/text.ts';
+import type { PrintableReply } from '../shared/client.ts';
 import type { Line } from '../shared/log.ts';
 
 /** Characters without a glyph: tags, variation selectors, bidirectional controls, zero-width; and lone surrogates. */
@@ -113,20 +112,17 @@ export class CallError extends UsageError {
   }
 }
 
-/** The status, and the reasons not to rely on it: silence or an error. A system that is merely offline has no error. */
-export function statusFields(
-  { id, client }: { id: string; client: PrintableClient },
-  reply: PrintableReply,
-  maxError?: number,
-): object {
-  const status = statusNameOf(reply);
-  if (!reply.ok) {
-    const error = reply.fault === 'offline' ? undefined : cleanText(client.shorten(reply.error), maxError);
-    return { system: id, status, error };
-  }
-  const silence = secondsSince(reply.body, 'heardAt') ?? 0;
-  const error = status === UNKNOWN ? cleanText(describeUnknown(reply.original)) : undefined;
-  return { system: id, status, silentSeconds: silence < 1 ? undefined : Math.round(silence), error };
+/**
+ * The status, and the reasons not to rely on it: silence or an error. A system that is merely offline has no error. Only
+ * this reply counts: nobody follows the system between two calls.
+ */
+export function statusFields({ target }: FollowedSystem, reply: PrintableReply, maxError?: number): object {
+  const { status, unheardSince, error } = seen(target, reply);
+  return {
+    system: target.id, status,
+    silentSeconds: unheardSince === null ? undefined : Math.round((Date.now() - unheardSince) / 1000),
+    error: error === '' || reply.fault === 'offline' ? undefined : cleanText(error, maxError),
+  };
 }
 
 /**

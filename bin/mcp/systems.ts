@@ -1,29 +1,24 @@
 // The systems that an assistant can reach: the user chooses them, and each call looks them up again.
 
 import { suggest, UsageError } from '../shared/cli.ts';
+import { Fleet } from '../shared/fleet.ts';
 import { select, type Sources } from '../shared/names.ts';
+import { FollowedSystem } from '../shared/system.ts';
 import { foldersFor, foldersOf, keepTerminal, PATIENCE_MS, unreachable } from '../shared/via.ts';
 import { cleanText } from './reported.ts';
-import type { PrintableClient } from '../shared/client.ts';
-import type { Socket } from '../shared/folder.ts';
 
 const TIMEOUT_MS = 5000; // of each request without a wait
 const MAX_SHOWN = 20; // systems in an error
-const MAX_KNOWN = 1000; // systems that have ended
+const MAX_ENDED = 100; // systems, whose logs can still be read
 
-export interface System {
-  /** What an assistant calls it: `train-2551` if it is in a folder, otherwise the target as written. */
-  id: string;
-  client: PrintableClient;
-  /** If it is in a folder. Such a system has ended once its socket is gone, and does not come back. */
-  socket?: Socket | undefined;
-}
-
+/** An assistant knows a system by its id: `train-2551` if it is in a folder, otherwise the target as written. */
 export class Directory {
   readonly #words: readonly string[];
   readonly #sources: Sources;
-  readonly #known: Map<string, System> = new Map(); // by id, only those in a folder; the latest last
-  #search: Promise<System[]> | undefined; // in progress
+  readonly #fleet = new Fleet({
+    create: (target) => new FollowedSystem(target), maxEnded: MAX_ENDED, keepsNamesakes: true,
+  });
+  #search: Promise<FollowedSystem[]> | undefined; // in progress
   #none = '';
 
   constructor(words: readonly string[], sources: Sources) {
@@ -58,22 +53,19 @@ export class Directory {
    *
    * @throws {UsageError} If a target or the folder is invalid.
    */
-  all(): Promise<System[]> {
+  all(): Promise<FollowedSystem[]> {
     this.#search ??= this.#searchAll({ absence: 'none' }).finally(() => (this.#search = undefined));
     return this.#search;
   }
 
-  async #searchAll(options?: Pick<Sources, 'absence'>): Promise<System[]> {
+  async #searchAll(options?: Pick<Sources, 'absence'>): Promise<FollowedSystem[]> {
     const { targets, none } = await select(this.#words, { ...this.#sources, ...options }, 'all');
     this.#none = none;
-    const systems = targets.map(({ id, client, socket }) => ({ id: cleanText(id), client, socket }));
-    for (const system of systems) {
-      this.#known.delete(system.id);
-      if (system.socket !== undefined) this.#known.set(system.id, system);
-    }
-    for (const id of [...this.#known.keys()].slice(0, -MAX_KNOWN)) this.#known.delete(id);
-    const lost = [...this.#known.values()].filter(({ client: { machine } }) => unreachable.has(machine.label));
-    return [...lost.filter(({ socket }) => socket?.exists), ...systems]; // requests report why
+    const systems = targets.map((target) => this.#fleet.add({ ...target, id: cleanText(target.id) }));
+    this.#fleet.noteEnds();
+    const lost = this.#fleet.all.filter(({ client: { machine } }) => unreachable.has(machine.label));
+    const present = lost.filter((system) => system.target.socket?.exists === true && !this.#fleet.hasEnded(system));
+    return [...new Set([...present, ...systems])]; // requests report why a machine is unreachable
   }
 
   /**
@@ -82,21 +74,21 @@ export class Directory {
    *
    * @throws {UsageError} If there is none, or there are several.
    */
-  async find(text: string): Promise<System> {
+  async find(text: string): Promise<FollowedSystem> {
     const live = await this.all();
     // A system that is live but no longer among the targets has not ended, and cannot be reached.
-    const ended = [...this.#known.values()].filter(({ socket }) => socket?.exists === false);
-    const hasId = ({ id }: System): boolean => id === text;
-    const hasName = ({ socket, client: { machine: { label } } }: System): boolean => {
+    const ended = this.#fleet.all.filter(({ target: { socket } }) => socket?.exists === false);
+    const hasId = ({ target: { id } }: FollowedSystem): boolean => id === text;
+    const hasName = ({ target: { socket }, client: { machine: { label } } }: FollowedSystem): boolean => {
       return [socket?.name, socket?.pid].some((name) => name === text || `${label}/${name}` === text);
     };
     const choices = [
-      live.filter(hasId), ended.filter(hasId), live.filter(hasName), ended.filter(hasName).slice(-1),
+      live.filter(hasId), ended.filter(hasId).slice(-1), live.filter(hasName), ended.filter(hasName).slice(-1),
     ];
     const matching = choices.find(({ length }) => length > 0) ?? [];
     const [found, ...others] = matching;
     if (found !== undefined && others.length === 0) return found;
-    const ids = (found === undefined ? live : matching).map(({ id }) => id);
+    const ids = (found === undefined ? live : matching).map(({ target: { id } }) => id);
     const more = ids.length > MAX_SHOWN ? ` and ${ids.length - MAX_SHOWN} more` : '';
     const shown = ids.slice(0, MAX_SHOWN).join(', ') + more;
     if (found !== undefined) throw new UsageError(`'${text}' is ambiguous: use one of ${shown}`);

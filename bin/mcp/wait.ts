@@ -6,10 +6,9 @@ import { NO_ANSWER, type PrintableReply, STATUS_ONLY, statusNameOf } from '../sh
 import { findStatus, STATUS_WORDS } from '../shared/commands.ts';
 import { questionsIn } from '../shared/declared.ts';
 import { type Condition, fieldOf, fieldsOf, isCondition, parseCondition } from '../shared/describe.ts';
-import { elapsedSeconds, observe, withLimit } from '../shared/system.ts';
+import { elapsedSeconds, type FollowedSystem, observe, withLimit } from '../shared/system.ts';
 import { type Body, excerpt } from '../shared/text.ts';
 import { CallError, clean, cleanText, currentReport, isSettled, now, statusFields, tagOf } from './reported.ts';
-import type { System } from './systems.ts';
 
 type Goal =
   | { kind: 'change'; tag: string | undefined }
@@ -42,7 +41,7 @@ export function parseGoal(text: string = 'change', tag?: string): Goal {
  * @throws {CallError} If the system refuses access, or does not report what the goal needs.
  */
 export async function wait(
-  system: System,
+  system: FollowedSystem,
   goal: Goal,
   { start, seconds, signal }: { start: number; seconds: number; signal: AbortSignal },
 ): Promise<object> {
@@ -50,7 +49,7 @@ export async function wait(
   let [info, infoAt]: [Body?, string?] = []; // the latest report
   let value: unknown; // of the field in the condition
   let known = goal.kind === 'change' ? goal.tag : undefined; // any other tag is a change
-  let wasSeen = system.socket !== undefined || known !== undefined; // otherwise, it may still start
+  let wasSeen = system.target.socket !== undefined || known !== undefined; // otherwise, it may still start
 
   const isReached = (latest: PrintableReply & { ok: true }): boolean => {
     const { body } = latest;
@@ -76,9 +75,10 @@ export async function wait(
   };
   const endIn = (latest: PrintableReply): 'reached' | 'changed' | 'offline' | null => {
     reply = latest;
+    const status = statusNameOf(latest);
+    system.note(status, latest);
     if (latest.fault === 'denied') throw new CallError(latest.error, statusFields(system, latest));
     if (latest.ok) [info, infoAt] = [latest.body, now()];
-    const status = statusNameOf(latest);
     if (goal.kind === 'status' && status === goal.name) return 'reached';
     if (latest.ok && isReached(latest)) return goal.kind === 'change' ? 'changed' : 'reached';
     const isOffline = status === SystemStatus.OFFLINE.statusName;
@@ -101,7 +101,7 @@ export async function wait(
   let ended = await withLimit(Math.max(0, start + 1000 * seconds - performance.now()), signal, watch(false));
   const last = reply as PrintableReply | undefined;
   if (ended === null && last?.ok === true) ended = await withLimit(LAST_MS, signal, watch(true)); // it may be old
-  const silence = { system: system.id, status: NO_ANSWER, error: `has not responded within ${seconds} s` };
+  const silence = { system: system.target.id, status: NO_ANSWER, error: `has not responded within ${seconds} s` };
   const missing = (): string | undefined => {
     if (goal.kind !== 'detail' || info === undefined || value !== undefined) return undefined;
     const names = [...fieldsOf(info['detail']).keys()].join(', ');

@@ -12,6 +12,8 @@ interface Settings<T> {
   create(target: Found): T;
   /** How many systems stay that have left their folders: the latest ones. */
   maxEnded: number;
+  /** Whether an ended system stays although a new one has its name. */
+  keepsNamesakes?: boolean;
   /** Each request waits this long for a change; without it, systems are not followed. */
   waitS?: number;
   /** Called with each reply to a system that is followed. */
@@ -20,14 +22,14 @@ interface Settings<T> {
 
 export class Fleet<T extends FollowedSystem> {
   readonly #settings: Settings<T>;
-  readonly #systems: Map<T, AbortController> = new Map(); // how to end its requests; the newest last
+  readonly #systems: Map<T, AbortController> = new Map(); // how to end its requests; the latest last
   readonly #ended: WeakSet<T> = new WeakSet();
 
   constructor(settings: Settings<T>) {
     this.#settings = settings;
   }
 
-  /** The newest last. */
+  /** Those that were added last, or again, come last. */
   get all(): T[] {
     return [...this.#systems.keys()];
   }
@@ -37,18 +39,31 @@ export class Fleet<T extends FollowedSystem> {
     return this.#ended.has(system) || system.hasLeft;
   }
 
+  /** Notes which systems have left their folders. Those that are followed need no such call. */
+  noteEnds(): void {
+    for (const system of this.all) {
+      if (system.target.socket?.exists === false) this.#ended.add(system);
+    }
+  }
+
   /** Returns the system at an address. A new one replaces an ended one of its name, or else the oldest of too many. */
   add(target: Found): T {
     const present = this.all.find((one) => one.client.key === target.client.key && !this.hasEnded(one));
-    if (present !== undefined) return present;
+    if (present !== undefined) {
+      const end = this.#systems.get(present) as AbortController;
+      this.#systems.delete(present); // it becomes the latest
+      this.#systems.set(present, end);
+      present.target = target;
+      return present;
+    }
     const ended = this.all.filter((one) => this.hasEnded(one) || (one.target.socket && one.reply?.fault === 'offline'));
     const { socket, client: { machine } } = target;
     const predecessor = ended.find(({ target: { socket: before }, client }) => {
       return before?.name === socket?.name && client.machine.label === machine.label;
     });
-    for (const system of predecessor === undefined ? ended.slice(0, -this.#settings.maxEnded) : [predecessor]) {
-      this.remove(system);
-    }
+    const { maxEnded, keepsNamesakes = false } = this.#settings;
+    const isReplaced = predecessor !== undefined && !keepsNamesakes;
+    for (const system of isReplaced ? [predecessor] : ended.slice(0, -maxEnded)) this.remove(system);
     const system = this.#settings.create(target);
     const end = new AbortController();
     this.#systems.set(system, end);

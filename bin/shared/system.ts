@@ -7,7 +7,7 @@ import {
 } from './client.ts';
 import { findStatus } from './commands.ts';
 import { commandsOf, isRefusedSave, progressOf, savedBy, valueIn } from './describe.ts';
-import { type Body, excerptOf, excerptOfJson, MAX_VALUE_LENGTH, timeIn } from './text.ts';
+import { type Body, excerptOf, excerptOfJson, MAX_VALUE_LENGTH, textOfJson, timeIn } from './text.ts';
 import type { Found } from './folder.ts';
 
 /**
@@ -111,7 +111,8 @@ interface Save {
 
 /** A followed system: what is known of it, and since when. Times are in milliseconds. */
 export class FollowedSystem {
-  readonly target: Pick<Found, 'id' | 'client' | 'socket'>;
+  /** As of the latest search, which may have found another token or title. */
+  target: Pick<Found, 'id' | 'client' | 'socket'>;
   /** The status in the latest reply, or `offline`, `no answer`, …; empty before the first one. */
   reported: string = '';
   /** Since when; null if unknown. */
@@ -148,7 +149,7 @@ export class FollowedSystem {
 
   /** Whether it has ended, and does not come back: it has no socket in its folder any more. */
   get hasLeft(): boolean {
-    return this.target.socket?.exists === false && this.reply?.ok !== true;
+    return this.reply?.ok === false && this.target.socket?.exists === false;
   }
 
   /** The status to show. */
@@ -305,9 +306,9 @@ export class FollowedSystem {
   }
 }
 
-/** Programs may report anything, also what is no text. */
+/** As JSON: programs may report anything. */
 function processIn({ host, pid }: Body): string {
-  return `${excerptOf(host)} ${excerptOf(pid)}`;
+  return textOfJson([host, pid]);
 }
 
 /** What a single reply tells about a system. */

@@ -364,6 +364,14 @@ describe('get_history of control-mcp', SUITE, () => {
     web.end();
     const { status, entries } = await mcp.call('get_history', { system: 'train-7' });
     assert.deepEqual([status, entries.at(-1).ended], ['offline', 'exit code 1']);
+    const next = await serve('train-8', () => ({ status: 'active' }));
+    assert.equal((await mcp.call('get_info', { system: 'train' })).system, 'train-8');
+    next.end();
+    for (const [id, note, count] of [['train-7', undefined, entries.length], ['train-8', 'does not log', 0]]) {
+      const history = await mcp.call('get_history', { system: id });
+      assert.deepEqual([history.system, history.note, history.entries.length], [id, note, count]);
+    }
+    assert.equal((await mcp.call('get_info', { system: 'train' })).system, 'train-8', 'the last one that has ended');
     const late = startMcp(t, [], env);
     const { error } = await late.fail('get_history', { system: 'train-7' });
     assert.match(error, /^there is no system 'train-7'; list_systems returns other-8$/);
@@ -721,6 +729,10 @@ describe('The systems of control-mcp', SUITE, () => {
     assert.deepEqual(await idsOf(fromFile), [at(locked), `train-${process.pid}`]);
     const { systems } = await fromFile.call('list_systems');
     assert.deepEqual(systems.map(({ status }: { status: string }) => status), ['active', 'active']);
+    for (const [rest, status] of [['', 'missing or wrong token'], [' token-file=token', 'active']]) {
+      writeFileSync(targets, `${at(locked)}${rest}\ntrain\n`); // its user may edit it
+      assert.equal((await fromFile.call('get_info', { system: at(locked) })).status, status);
+    }
     const mixed = startMcp(t, ['--targets', targets, at(address.port)], env);
     assert.deepEqual(await idsOf(mixed), [at(address.port), at(locked), `train-${process.pid}`]);
     const ofDir = startMcp(t, ['--dir', folder]);
