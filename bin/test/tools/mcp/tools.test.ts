@@ -364,12 +364,13 @@ describe('get_history of control-mcp', SUITE, () => {
     web.end();
     const { status, entries } = await mcp.call('get_history', { system: 'train-7' });
     assert.deepEqual([status, entries.at(-1).ended], ['offline', 'exit code 1']);
-    const next = await serve('train-8', () => ({ status: 'active' }));
+    const nextPath = writeLog(t, outcome(1, 'b'));
+    const next = await serve('train-8', () => infoOf(nextPath));
     assert.equal((await mcp.call('get_info', { system: 'train' })).system, 'train-8');
     next.end();
-    for (const [id, note, count] of [['train-7', undefined, entries.length], ['train-8', 'does not log', 0]]) {
+    for (const [id, count] of [['train-7', entries.length], ['train-8', 1]]) {
       const history = await mcp.call('get_history', { system: id });
-      assert.deepEqual([history.system, history.note, history.entries.length], [id, note, count]);
+      assert.deepEqual([history.system, history.status, history.entries.length], [id, 'offline', count]);
     }
     assert.equal((await mcp.call('get_info', { system: 'train' })).system, 'train-8', 'the last one that has ended');
     const late = startMcp(t, [], env);
