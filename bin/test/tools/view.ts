@@ -1,11 +1,39 @@
 // Systems as the tools see them.
 
-import { PrintableClient, type PrintableReply } from '../../shared/client.ts';
-import { type FollowedSystem, seen } from '../../shared/system.ts';
+import { SystemStatus } from '../../../control.ts';
+import {
+  type FailedReply, type Machine, PrintableClient, type PrintableReply, statusNameOf, UNKNOWN,
+} from '../../shared/client.ts';
+import { FollowedSystem } from '../../shared/system.ts';
+import type { Socket } from '../../shared/folder.ts';
 
-/** A system that reports this. */
-export function systemOf(info: object): FollowedSystem {
-  const { status = 'unknown' } = info as { status?: string };
-  const reply = { ok: true, value: status, original: status, fault: null, body: info, tag: undefined };
-  return seen({ client: new PrintableClient(), id: 'x' }, reply as PrintableReply);
+const STATUS_NAMES = Object.values(SystemStatus).map(({ statusName }) => statusName);
+
+/** What is known of a system besides its report. */
+interface Circumstances extends Partial<Pick<FollowedSystem, 'since' | 'unansweredSince' | 'secondsLeft'>> {
+  id?: string;
+  machine?: Machine;
+  socket?: Pick<Socket, 'name' | 'pid'>;
+  /** The reply to the request after the report. */
+  failure?: Partial<FailedReply>;
+}
+
+/** A system that has reported this; null if it has not replied yet. */
+export function systemOf(info: object | null, circumstances: Circumstances = {}): FollowedSystem {
+  const { id = 'x', machine, socket, failure, ...known } = circumstances;
+  const client = new PrintableClient(undefined, undefined, {}, machine);
+  const system = new FollowedSystem({ client, id, socket: socket as Socket });
+  const note = (reply: object): void => system.note(statusNameOf(reply as PrintableReply), reply as PrintableReply);
+  const { status = UNKNOWN } = Object(info) as { status?: unknown };
+  const original = String(status);
+  const value = STATUS_NAMES.includes(original) ? original : UNKNOWN;
+  if (info !== null) note({ ok: true, value, original, fault: null, body: info });
+  if (failure !== undefined) note({ ok: false, phase: 'connect', error: '', body: {}, ...failure });
+  for (const [name, fact] of Object.entries(known)) Object.defineProperty(system, name, { value: fact });
+  return system;
+}
+
+/** A time that stays this many minutes ago during a test, as systems report it. */
+export function ago(minutes: number): string {
+  return new Date(Date.now() - minutes * 60_000 - 1000).toISOString();
 }

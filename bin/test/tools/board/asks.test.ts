@@ -9,10 +9,10 @@ import { startWeb } from '../client/systems.ts';
 import { type Browser, type Element, startBrowser } from './browser.ts';
 import { checkMetrics, createSystem, forSuite, INFO, LIMIT, newsOf, startBoard, untilSystem } from './helpers.ts';
 import {
-  declare, eventually, type FakeBoard, FIND_FLAWS, focused, glances, minutesAgo, openPage, openStates, orderOf, sees,
-  seesAll, type State,
+  asking, declare, eventually, FAILED, type FakeBoard, FIND_FLAWS, focused, glances, openPage, openStates, orderOf,
+  sees, seesAll, SILENT, type State,
 } from './page.ts';
-import type { Ask } from '../../../board/state.ts';
+import type { Ask } from '../../../board/forms.ts';
 
 const MESSAGE = 'Delete 3 branches?';
 const PARAMETERS = { file: { type: 'string', enum: ['a', 'b'] }, note: { type: 'string', default: '' } } as const;
@@ -20,7 +20,7 @@ const PARAMETERS = { file: { type: 'string', enum: ['a', 'b'] }, note: { type: '
 /** What the board sends of a question; without parameters, of a yes or no. */
 function ask(id: string, more: Partial<Ask> = {}): Ask {
   const { parameters } = declare('answer', { approved: { type: 'boolean' } });
-  return { id, message: MESSAGE, parameters, at: minutesAgo(3), expiresAt: null, ...more };
+  return { id, message: MESSAGE, parameters, times: 'asked 3 min ago', ...more };
 }
 
 /** What it sends of a question that somebody has answered. */
@@ -281,16 +281,16 @@ describe('Questions on the page of control-board', { ...LIMIT, skip: lacks('chro
   });
 
   it('come first, with their age, on cards and in rows, in the title and in the icon', async (t) => {
-    const failed = { name: 'bad', saveError: 'ENOSPC' };
-    const asking: State = { name: 'job', asks: [ask('q1', { expiresAt: minutesAgo(-13) }), ask('q2', { at: null })] };
-    const board = await openStates(t, browser, failed, { name: 'idle' }, asking);
+    const failed = { name: 'bad', ...FAILED };
+    const job = { name: 'job', ...asking(ask('q1'), ask('q2', { times: '' })) };
+    const board = await openStates(t, browser, failed, { name: 'idle' }, job);
     const icon = (): Promise<string> => browser.run('return document.querySelector("link[rel=icon]").href');
     await eventually(async () => (await orderOf(browser)).join() === 'job,bad,idle');
     assert.equal(await browser.title(), 'asks: job – control-board');
     const asks = await icon();
     await seesQuestions(browser, (all) => {
       assert.deepEqual(all.map(({ message, badge }) => [message, badge]), [
-        [MESSAGE, 'asks for 3 min · expires in 12 min'], [MESSAGE, 'asks'],
+        [MESSAGE, 'asked 3 min ago'], [MESSAGE, ''],
       ]);
     });
     await seesAll(browser, (all) => {
@@ -298,17 +298,17 @@ describe('Questions on the page of control-board', { ...LIMIT, skip: lacks('chro
         ['bad', 'active'], ['good', 'active'], ['asks', 'active'],
       ]);
     });
-    board.show(failed, { name: 'idle' }, { ...asking, unansweredSince: minutesAgo(3) }); // nobody can answer it now
+    board.show(failed, { name: 'idle' }, { ...job, ...SILENT }); // nobody can answer it now
     await eventually(async () => await browser.title() === '1 failed · 1 no answer – control-board');
     assert.notEqual(await icon(), asks);
     await seesQuestions(browser, ([first]) => assert.equal(first?.buttons.length, 2));
     await press(`Yes: ${MESSAGE}`); // gray
     await board.takes();
     const many = Array.from({ length: 12 }, (_, index) => ({ name: `t${index + 1}` }));
-    board.show(...many.slice(0, 10), failed, asking);
+    board.show(...many.slice(0, 10), failed, job);
     await eventually(async () => (await orderOf(browser)).slice(0, 2).join() === 'job,bad');
     const [row] = await glances(browser);
-    assert.deepEqual([row?.status, row?.text], ['asks for 3 min', `2 questions, first: ${MESSAGE}`]);
+    assert.deepEqual([row?.status, row?.text], ['asked 3 min ago', `2 questions, first: ${MESSAGE}`]);
     assert.equal(await browser.text('#chips button'), '1 asks');
     for (const [width, height] of SIZES) {
       await browser.resize(width, height);
@@ -369,7 +369,7 @@ describe('Questions on the page of control-board', { ...LIMIT, skip: lacks('chro
         document.querySelectorAll('.ask button')[3].click();
       }).observe(document.querySelector('#systems'), { subtree: true, childList: true });
     `);
-    board.show({ ...above, detail: [{ name: 'step', value: '7' }] }, below);
+    board.show({ ...above, fields: [{ name: 'step', value: '7' }] }, below);
     await sees(browser, ({ rows }) => assert.equal(rows[0]?.text, '7'));
     await board.takes();
     await press('Yes: Other?');
@@ -444,7 +444,7 @@ describe('Questions on the page of control-board', { ...LIMIT, skip: lacks('chro
   it('keep what is typed through news and when they are asked again without an answer', async (t) => {
     const board = await openStates(t, browser, { name: 'job', asks: [ask('q1')] });
     const shows = async (asks: Ask[], askEnds: State['askEnds'] = []): Promise<void> => {
-      board.show({ name: 'job', asks, askEnds, detail: [{ name: 'step', value: `${asks[0]?.id}` }] });
+      board.show({ name: 'job', asks, askEnds, fields: [{ name: 'step', value: `${asks[0]?.id}` }] });
       await sees(browser, ({ rows }) => assert.equal(rows[0]?.text, `${asks[0]?.id}`));
     };
     const seesReasons = (...expected: [end: string, reason: string | undefined][]): Promise<void> => {
@@ -481,7 +481,7 @@ describe('Questions on the page of control-board', { ...LIMIT, skip: lacks('chro
     board.canPress = false;
     board.show({ name: 'job', asks: [ask('q1')] });
     await seesQuestions(browser, (all) => assert.deepEqual(all, [
-      { message: MESSAGE, badge: 'asks for 3 min', values: [], buttons: [], refused: '', end: '' },
+      { message: MESSAGE, badge: 'asked 3 min ago', values: [], buttons: [], refused: '', end: '' },
     ]));
   });
 });

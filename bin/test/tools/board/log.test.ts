@@ -11,7 +11,7 @@ import { entry, HOSTILE_LINES, HTML, infoOf, linesOf, NO_LOG, outcome, writeLog 
 import { startBrowser } from './browser.ts';
 import { exchange, forSuite, INFO, LIMIT, startBoard, untilSystems } from './helpers.ts';
 import { eventually, FIND_FLAWS, openPage, SECOND } from './page.ts';
-import type { LogPart } from '../../../board/state.ts';
+import type { LogPart } from '../../../board/system.ts';
 import type { Browser } from './browser.ts';
 import type { StartedBoard } from './helpers.ts';
 

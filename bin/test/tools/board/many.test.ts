@@ -6,11 +6,10 @@ import { lacks } from '../../needs.ts';
 import { startBrowser } from './browser.ts';
 import { forSuite, LIMIT } from './helpers.ts';
 import {
-  cards, confirm, declare, eventually, FIND_FLAWS, focused, glances, minutesAgo, openStates, orderOf, plotted,
-  SECOND, sees, seesRows,
+  cards, confirm, CRASHED, declare, ENDED, eventually, FAILED, FIND_FLAWS, focused, glances, openStates, orderOf,
+  PAUSED, plotted, SECOND, sees, seesRows, type State,
 } from './page.ts';
 import type { Browser } from './browser.ts';
-import type { State } from './page.ts';
 
 const COUNT = 12; // from this many systems on, the page has rows
 
@@ -21,7 +20,7 @@ function many(...states: readonly State[]): State[] {
 
 /** The same, where these systems are paused. */
 function pausing(...names: readonly string[]): State[] {
-  return many().map((state) => (names.includes(state.name ?? '') ? { ...state, status: 'paused' } : state));
+  return many().map((state) => (names.includes(state.name ?? '') ? { ...state, ...PAUSED } : state));
 }
 
 /** One browser runs all tests in sequence. */
@@ -40,28 +39,23 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     board.show(...many());
     await seesRows(browser, (rows) => assert.deepEqual(rows.map(({ name }) => name), many().map(({ name }) => name)));
     assert.ok((await cards(browser)).every(({ buttons }) => buttons.join('') === ''), 'closed');
-    const progress = { name: 'step', done: 7, of: 100, leftMs: 180_000 };
-    const detail = [plotted('step', 6, 7), { name: 'of', value: 100 }, { name: 'word', value: 'x' }];
-    const since = minutesAgo(3);
+    const progress = { name: 'step', done: 7, of: 100, text: '7 %, 3 min left' };
+    const fields = [plotted('step', 6, 7), { name: 'of', value: 100 }, { name: 'word', value: 'x' }];
+    const [when, cause] = ['3 min ago', 'by ana: GPU'];
     board.show(...many(
-      { detail, progress }, { saveError: 'ENOSPC: no space left' },
-      { status: 'paused', since, by: 'ana@laptop', reason: 'GPU', holds: [
-        { by: 'ana@laptop', reason: 'GPU', since }, { by: 'ben@desk', reason: 'leak', since },
-        { by: 'others', reason: '', since },
-      ] },
-      { status: 'offline', ended: true, since, by: 'ana', saved: { value: 'states/1', at: null } },
-      { status: 'offline', crashed: true, since, by: 'itself', reason: 'exit code 7' }, {},
-      { sent: [{ id: 1, command: 'pause', state: 'failed', text: 'not paused: x' }], since },
+      { fields, progress, when: 'for 3 min' }, FAILED, { ...PAUSED, when, cause, holds: ['and by ben'], progress },
+      { ...ENDED, when, cause, saved: 'saved states/1' }, { ...CRASHED, when }, {},
+      { sent: [{ id: 1, command: 'pause', state: 'failed', text: 'not paused: x' }], when: 'for 3 min' },
     ));
     await seesRows(browser, (rows) => {
       assert.deepEqual(rows.map(({ name, status, text }) => [name, status, text]), [
-        ['t2', 'active', 'save failed: ENOSPC: no space left ·'],
-        ['t5', 'crashed: exit code 7,', '3 min ago'],
-        ['t3', 'paused', '3 min · ana, ben, others'],
-        ['t1', 'active', '7 % · 3 min left'],
-        ['t6', 'active', ''], ['t7', 'active', 'not paused: x ·3 min'],
+        ['t2', 'active', 'save failed: ENOSPC ·'],
+        ['t5', 'crashed: exit code 7', '3 min ago'],
+        ['t3', 'paused', '3 min ago by ana: GPU'],
+        ['t1', 'active', '7 %, 3 min left'],
+        ['t6', 'active', ''], ['t7', 'active', 'not paused: x ·for 3 min'],
         ...['t8', 't9', 't10', 't11', 't12'].map((name) => [name, 'active', '']),
-        ['t4', 'ended', '3 min ago · ana · saved states/1'],
+        ['t4', 'ended', '3 min ago by ana: GPU · saved states/1'],
       ]);
     });
     assert.equal(await browser.title(), '1 failed · 1 crashed – control-board');
@@ -84,7 +78,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
 
   it('opens the full card under a row', async (t) => {
     const accepts = [declare('evaluate')];
-    const first = { detail: [plotted('loss', 1, 0.5)], accepts, process: 'process 7 on gpu1' };
+    const first = { fields: [plotted('loss', 1, 0.5)], accepts, process: 'process 7 on gpu1' };
     const board = await openStates(t, browser, ...many(first));
     await browser.click('.open');
     await sees(browser, ({ rows, buttons, place }) => {

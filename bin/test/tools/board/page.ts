@@ -9,8 +9,10 @@ import { until } from '../../helpers.ts';
 import { startBoard, type StartedBoard } from './helpers.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
+import type { Ask, OwnCommand } from '../../../board/forms.ts';
 import type { Sample } from '../../../board/series.ts';
-import type { OwnCommand, Update } from '../../../board/state.ts';
+import type { Update } from '../../../board/system.ts';
+import type { Level } from '../../../shared/view.ts';
 import type { Browser, Element } from './browser.ts';
 
 const POLL_MS = 250; // reading the page costs more than the page itself
@@ -94,10 +96,7 @@ export async function openStates(t: TestContext, browser: Browser, ...systems: r
     if (url.endsWith(`since=${version}`)) await once(changes, 'change', { signal }).catch(() => {});
     const { canPress } = board;
     const ids = shown.map(({ id }) => id);
-    response.end(JSON.stringify({
-      canPress, startedAt: 1, version, now: Date.now(), by: 'ben@desk', keepMs: 3_600_000, ids,
-      systems: shown,
-    }));
+    response.end(JSON.stringify({ canPress, startedAt: 1, version, keepMs: 3_600_000, ids, systems: shown }));
   });
   await prepare(t, browser);
   t.after(() => server.close().closeAllConnections());
@@ -109,10 +108,27 @@ export async function openStates(t: TestContext, browser: Browser, ...systems: r
 
 /** An active system that reports nothing. */
 const QUIET: Omit<Update, 'id' | 'target' | 'sentCount'> = {
-  name: 'box', process: '', status: 'active', since: null, by: '', reason: '', holds: [], error: '', ended: false,
-  crashed: false, canSave: true, saved: null, saveError: '', unansweredSince: null, unheardSince: null, detail: [],
-  progress: null, current: [], asks: [], askEnds: [], commands: [], sent: [], accepts: [], hasLog: false,
+  name: 'box', process: '', status: 'active', fault: null, error: '', word: 'active', level: 'good',
+  statusLevel: 'good', isControllable: true, age: '', heading: 'active', when: '', cause: '', holds: [],
+  othersHold: '', step: '', canSave: true, saved: '', unsaved: '', failed: '', asks: [], progress: null, fields: [],
+  commands: [], current: [], askEnds: [], sent: [], accepts: [], hasLog: false,
 };
+
+export const PAUSED: State = { status: 'paused', ...worded('paused', 'warn') };
+export const OFFLINE: State = { status: 'offline', ...worded('offline', 'bad'), isControllable: false };
+export const SILENT: State = { ...OFFLINE, status: 'no answer', ...worded('no answer', 'bad') };
+export const CRASHED: State = { ...OFFLINE, ...worded('crashed', 'bad'), heading: 'crashed: exit code 7' };
+export const ENDED: State = { ...OFFLINE, ...worded('ended', 'ended') };
+export const FAILED: State = { word: 'failed', level: 'bad', failed: 'save failed: ENOSPC' };
+
+function worded(word: string, level: Level): State {
+  return { word, heading: word, level, statusLevel: level };
+}
+
+/** A system that asks. */
+export function asking(...asks: Ask[]): State {
+  return { word: 'asks', level: 'asks', asks };
+}
 
 /** An own command with these parameters, which are strings unless a field says otherwise. */
 export function declare(name: string, parameters: object = {}): OwnCommand {
@@ -124,13 +140,8 @@ export function declare(name: string, parameters: object = {}): OwnCommand {
   };
 }
 
-/** A time that stays this many minutes ago during a test. */
-export function minutesAgo(minutes: number): number {
-  return Date.now() - minutes * 60_000 - 1000;
-}
-
 /** A number in the detail, with its plot: one sample a second; `null` is one that is missing. */
-export function plotted(name: string, ...values: readonly (number | null)[]): Update['detail'][number] {
+export function plotted(name: string, ...values: readonly (number | null)[]): Update['fields'][number] {
   const start = Date.now() - values.length * 1000;
   const samples = values.flatMap((value, index): Sample[] => (value === null ? [] : [[start + index * 1000, value]]));
   return { name, value: values.at(-1) ?? '', samples, intervalMs: 1000 };
@@ -142,6 +153,7 @@ export function plotted(name: string, ...values: readonly (number | null)[]): Up
 export interface Card {
   name: string;
   status: string;
+  /** Since when, by whom and why. */
   cause: string;
   /** Who else holds the pause. */
   holds: string[];
@@ -152,13 +164,16 @@ export interface Card {
   process: string[];
   progress: string;
   saved: string;
+  unsaved: string;
   buttons: string[];
   /** Whether all buttons are gray. */
   isGray: boolean;
   sent: string[];
   commands: string[];
   place: string;
+  /** Those of the card and of its status, which decide the colors. */
   level: string;
+  statusLevel: string;
 }
 
 /** The cards in the order of the targets. For the order of the page, see `glances()`. */
@@ -172,8 +187,9 @@ export function cards(browser: Browser): Promise<Card[]> {
       return {
         name: find('h2'), status: find('.status strong'), cause: find('.cause'), step: find('.step'),
         holds: findAll('.holds p').map(text), error: find('.error'), place: find('.place'), level: card.dataset.level,
+        statusLevel: card.querySelector('.status').dataset.level,
         process: findAll('.process th').map(({ textContent }) => textContent),
-        progress: find('.progress'), saved: find('.saved'),
+        progress: find('.progress'), saved: find('.saved'), unsaved: find('.unsaved'),
         rows: findAll('[aria-label=Detail] tbody tr').map(({ cells }) => ({
           name: text(cells[0]), text: text(cells[1]),
           plot: cells[2].checkVisibility() ? cells[2].querySelector('path').getAttribute('d') : null,

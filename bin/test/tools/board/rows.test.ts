@@ -8,11 +8,11 @@ import { lacks } from '../../needs.ts';
 import { startBrowser } from './browser.ts';
 import { forSuite, LIMIT } from './helpers.ts';
 import {
-  confirm, declare, eventually, focused, grayButtons, openPage, openStates, rowsOf, SECOND, sees, seesRow, valueOf,
+  confirm, declare, eventually, focused, grayButtons, OFFLINE, openPage, openStates, rowsOf, SECOND, sees, seesRow,
+  type State, valueOf,
 } from './page.ts';
-import type { SentCommand } from '../../../board/state.ts';
+import type { SentCommand } from '../../../board/system.ts';
 import type { Browser } from './browser.ts';
-import type { State } from './page.ts';
 
 /** The reason field of the first own command. */
 const REASON = '.own form > input';
@@ -202,7 +202,7 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
         .observe(document.querySelector('.own'), options);
     `);
     for (const value of [1, 2]) {
-      board.show({ accepts, detail: [{ name: 'count', value }], current: [['text', 'other'], ['episodes', value]] });
+      board.show({ accepts, fields: [{ name: 'count', value }], current: [['text', 'other'], ['episodes', value]] });
       await sees(browser, ({ rows }) => assert.equal(rows[0]?.text, String(value)));
     }
     const kept = await browser.run<unknown[]>(`
@@ -216,7 +216,7 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     await seesRow(browser, 'evaluate', ({ outcome }) => assert.deepEqual(outcome, ['✗ evaluate failed: x']));
     await seesValues('evaluate', '7');
     const more = [declare('first'), { ...declare('say', { before: {}, text: { maxLength: 50 } }), description: 'New' }];
-    board.show({ accepts: more, status: 'offline' });
+    board.show({ accepts: more, ...OFFLINE });
     await seesRow(browser, 'say', ({ isOpen, description, fields }) => {
       assert.deepEqual([isOpen, description, ...fields.map(({ value }) => value)], [true, 'New', '', 'hello']);
     });
@@ -234,7 +234,7 @@ describe('Own commands on the page of control-board', { ...LIMIT, skip: lacks('c
     const board = await openStates(t, browser, { accepts });
     let count = 0;
     const show = async (current: NonNullable<State['current']>, more: State = {}): Promise<void> => {
-      board.show({ accepts, current, detail: [{ name: 'count', value: count += 1 }], ...more });
+      board.show({ accepts, current, fields: [{ name: 'count', value: count += 1 }], ...more });
       await sees(browser, ({ rows }) => assert.equal(rows[0]?.text, String(count)));
     };
     await openRow('set');

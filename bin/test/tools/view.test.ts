@@ -1,0 +1,261 @@
+// A system in words, as terminals, pages and scripts show it: what a report, a silence, an end and a failure mean.
+
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { BY, LINK_ENDED, type Machine } from '../../shared/client.ts';
+import { compareViews, type View, viewOf } from '../../shared/view.ts';
+import { assertHarmless, HOSTILE, LIMIT } from '../helpers.ts';
+import { ago, systemOf } from './view.ts';
+
+/** A report, what else is known of the system, and what is shown of both. */
+type Row = [info: object | null, shown: Partial<View>, circumstances?: Parameters<typeof systemOf>[1]];
+
+function check(rows: readonly Row[]): void {
+  for (const [info, shown, circumstances] of rows) {
+    const view = viewOf(systemOf(info, circumstances));
+    assert.deepEqual(view, { ...view, ...shown }, JSON.stringify([info, circumstances]));
+  }
+}
+
+const NAMED = 'the status must be one of active, pausing, paused, resuming, shutting down, got';
+const PAUSED = { status: 'paused', since: ago(120), by: 'ana', reason: 'a < b' };
+const ENDING = { status: 'shutting down', since: ago(5), by: 'ana', reason: 'done' };
+const SAVE = { command: 'save-state', state: 'done', seconds: 0.5 };
+const FAILED = { ...SAVE, state: 'failed', error: 'ENOSPC', at: ago(2) };
+const ASKED = { id: 'k3f-q1', message: 'Delete 3 branches?', parameters: {}, at: ago(3) };
+
+/** How a program under control-run has ended, as it reports that when it shuts down. */
+function ended(reason: string, exitCode: number): object {
+  const run = { pid: 7, started: 'today', ended: reason, exitCode };
+  return { ...ENDING, by: 'itself', reason, detail: { run } };
+}
+
+describe('viewOf', LIMIT, () => {
+  it('tells the status, since when, who and why, how urgent it is, and whether the system takes commands', () => {
+    check([
+      [null, {
+        status: '', fault: null, heading: 'connecting', word: 'connecting', when: '', age: '', level: 'none',
+        statusLevel: 'none', isControllable: false, report: '',
+      }],
+      [{ status: 'active', since: ago(3), by: 'ana@sofa' }, {
+        heading: 'active', when: 'for 3 min', cause: 'by ana@sofa', word: 'active', level: 'good', statusLevel: 'good',
+        isControllable: true, error: '', report: 'active', story: 'active',
+      }],
+      [{ status: 'pausing' }, { heading: 'pausing', when: '', cause: '', level: 'warn', isControllable: true }],
+      [PAUSED, {
+        heading: 'paused', when: '2 h ago', age: '2 h', cause: 'by ana: a < b', level: 'warn', isControllable: true,
+        holds: [], report: 'paused 2 h ago by ana: a < b', story: 'paused by ana: a < b',
+      }],
+      [{ status: 'resuming', since: ago(3) }, { when: 'for 3 min', level: 'warn', isControllable: true }],
+      [{ status: 'shutting down' }, { heading: 'shutting down', level: 'warn', isControllable: false }],
+      [{ status: 'a < b' }, {
+        heading: 'unknown', error: `${NAMED} 'a < b'`, level: 'bad', isControllable: true,
+        story: `unknown: ${NAMED} 'a < b'`,
+      }],
+      [{ status: 'active', heardAt: ago(3) }, {
+        step: 'in a step for 3 min', level: 'good', isControllable: true, report: 'active, in a step for 3 min',
+      }],
+      [{ ...PAUSED, heardAt: ago(3) }, { step: 'the program has not responded for 3 min' }],
+    ]);
+  });
+
+  it('tells who else holds a pause', () => {
+    const holds = [
+      { by: 'ben@desk', since: ago(120) }, { by: 'ana@laptop', reason: 'a < b', since: ago(3) }, { since: null },
+    ];
+    const paused = { ...PAUSED, ...holds[0], reason: '' };
+    check([
+      [{ ...paused, holds }, {
+        heading: 'paused', when: '2 h ago', cause: 'by ben@desk',
+        holds: ['and 3 min ago by ana@laptop: a < b', 'and by others'],
+        othersHold: 'paused by ben@desk; and by ana@laptop: a < b; and by others',
+      }],
+      [{ ...paused, holds: holds.slice(0, 1) }, { holds: [], othersHold: 'paused by ben@desk' }],
+      [{ ...paused, by: BY, holds: [{ by: BY }] }, { holds: [], othersHold: '' }],
+      [{ ...paused, status: 'resuming', holds }, { holds: [], othersHold: '' }],
+    ]);
+  });
+
+  it('tells a system that is absent, silent or refuses from one that has ended, and that from a crash', () => {
+    const absent = { failure: { fault: 'offline', error: 'nothing listens' }, since: Date.parse(ago(3)) } as const;
+    const silent = { failure: { fault: 'silent', error: 'no response' }, unansweredSince: Date.parse(ago(3)) } as const;
+    const token = { fault: 'denied', statusCode: 401, error: 'Missing token' } as const;
+    const gone = { when: 'for 3 min', age: '3 min', cause: '', level: 'bad', isControllable: false } as const;
+    check([
+      [PAUSED, { heading: 'offline', fault: 'offline', error: '', ...gone, story: 'offline' }, absent],
+      [PAUSED, { heading: 'no answer', fault: 'silent', error: '', ...gone, holds: [], story: 'no answer' }, silent],
+      [PAUSED, { heading: 'no answer', ...gone }, { unansweredSince: Date.parse(ago(3)) }],
+      [null, { heading: 'offline', error: 'no such machine' }, { // which is not known of the system
+        failure: { fault: 'offline', code: LINK_ENDED, error: 'no such machine' },
+      }],
+      [null, { heading: 'offline', fault: 'foreign', error: 'HTTP 302', story: 'offline: HTTP 302' }, {
+        failure: { fault: 'foreign', error: 'HTTP 302' },
+      }],
+      [PAUSED, {
+        heading: 'missing or wrong token', error: 'Missing token', story: 'missing or wrong token', level: 'bad',
+        isControllable: false,
+      }, { failure: token }],
+      [null, { heading: 'access denied', error: 'Not allowed' }, {
+        failure: { ...token, statusCode: 403, error: 'Not allowed' },
+      }],
+      [ENDING, {
+        status: 'offline', heading: 'ended', word: 'ended', when: '3 min ago', cause: 'by ana: done', error: '',
+        level: 'ended', statusLevel: 'ended', isControllable: false, story: 'offline: shutdown by ana: done',
+      }, absent],
+      [ended('exit code 7', 7), {
+        heading: 'crashed: exit code 7', word: 'crashed', when: '3 min ago', cause: '', error: '', level: 'bad',
+        story: 'offline: exit code 7',
+      }, absent],
+      [ended('SIGTERM', 143), { heading: 'ended', cause: 'by itself: SIGTERM', level: 'ended' }, absent],
+    ]);
+  });
+
+  it('tells the last save, a later one that failed, and what else has failed since anything succeeded', () => {
+    const saved = { ...SAVE, value: 'states/<i>', at: ago(3), by: 'ana' };
+    const noWay = 'no way to save: start control-run with --save-signal';
+    const cannotSave = { run: { pid: 7, started: 'today', canSave: false } };
+    const evaluated = { command: 'evaluate', state: 'failed', error: 'GPU busy', seconds: 2 };
+    const active = (...commands: object[]): object => ({ status: 'active', commands });
+    check([
+      [active(), { saved: '', unsaved: '', failed: '', canSave: true }],
+      [active(saved), { saved: 'saved states/<i> 3 min ago by ana', unsaved: '', summary: 'active; saved 3 min ago' }],
+      [active({ ...SAVE, value: 'states/1' }), { saved: 'saved states/1' }],
+      [active({ ...SAVE, at: ago(3) }), { saved: 'saved 3 min ago' }],
+      [active(saved, FAILED), {
+        saved: 'saved states/<i> 3 min ago by ana', unsaved: 'save failed 2 min ago: ENOSPC',
+        failed: 'save failed: ENOSPC', heading: 'active', word: 'failed', level: 'bad', statusLevel: 'good',
+        summary: 'active; saved 3 min ago; save failed 2 min ago',
+      }],
+      [active(FAILED, saved), { unsaved: '', failed: '', level: 'good' }],
+      [{ ...PAUSED, commands: [evaluated] }, {
+        failed: 'evaluate failed: GPU busy', heading: 'paused', word: 'failed', level: 'bad', statusLevel: 'warn',
+      }],
+      [active(evaluated, SAVE), { failed: '', word: 'active', level: 'good' }],
+      [{ status: 'active', commands: [{ ...FAILED, error: noWay }], detail: cannotSave }, {
+        canSave: false, unsaved: '', failed: '', level: 'good',
+        commands: [{ text: `save-state refused: ${noWay}, 2 min ago`, state: 'refused' }],
+      }],
+      [active(FAILED), { word: 'offline', level: 'bad', unsaved: 'save failed 2 min ago: ENOSPC' }, {
+        failure: { fault: 'offline' },
+      }],
+    ]);
+  });
+
+  it('tells what a system asks, before everything else', () => {
+    const expiring = { ...ASKED, id: 'k3f-q2', expiresAt: new Date(Date.now() + 12.5 * 60_000).toISOString() };
+    const asks = [ASKED, expiring, { ...ASKED, at: 'soon' }];
+    const expired = { command: 'answer', message: 'x', state: 'failed', error: 'expired', at: ago(3), seconds: 60 };
+    check([
+      [{ ...PAUSED, commands: [FAILED], asks }, {
+        heading: 'paused', word: 'asks', level: 'asks', statusLevel: 'warn', askAge: '3 min',
+        story: 'asks; paused by ana: a < b', detail: Array(3).fill(ASKED.message).join('; '), asks: [
+          { id: 'k3f-q1', message: ASKED.message, times: 'asked 3 min ago' },
+          { id: 'k3f-q2', message: ASKED.message, times: 'asked 3 min ago, expires in 12 min' },
+          { id: 'k3f-q1', message: ASKED.message, times: '' },
+        ],
+      }],
+      [{ status: 'active', asks: [ASKED] }, { story: 'asks', summary: `active; asks: ${ASKED.message}` }],
+      [{ status: 'active', asks: [ASKED] }, { word: 'no answer', level: 'bad', asks: [
+        { id: 'k3f-q1', message: ASKED.message, times: 'asked 3 min ago' },
+      ] }, { unansweredSince: Date.now() }], // nobody can answer it now
+      [{ status: 'active', asks: [ASKED] }, { word: 'offline', level: 'bad', asks: [] }, {
+        failure: { fault: 'offline' },
+      }],
+      [{ status: 'active', commands: [expired] }, {
+        failed: '', level: 'good', commands: [{ text: 'x expired, 2 min ago', state: 'answer' }],
+      }],
+    ]);
+  });
+
+  it('lists the latest commands first, as a terminal does, with their age at the end', () => {
+    const end = { value: { ended: 'exit code 7', exitCode: 7 }, by: 'itself', reason: 'exit code 7' };
+    const rows: [entry: object, text: string, state?: string][] = [
+      [{ value: 'states/1' }, 'save-state done in 0.50 s: states/1'],
+      [{ value: 7, at: ago(3), by: 'ana', reason: 'why' }, 'save-state by ana (why) done in 0.50 s: 7, 3 min ago'],
+      [{ seconds: null }, 'save-state done in an unknown time'],
+      [{ state: 'failed', error: 'ENOSPC', by: 'ana' }, 'save-state by ana failed after 0.50 s: ENOSPC', 'failed'],
+      [{ command: 'evaluate', arguments: { n: 1 }, state: 'running', by: 'ana', reason: 'why', takenAt: ago(3) },
+        'evaluate {"n":1} by ana (why) running for 3 min', 'running'],
+      [{ command: 'pause', state: 'waiting' }, 'pause waiting for 0 s', 'waiting'],
+      [{ command: 'shutdown', ...end, at: ago(3) }, 'ended by itself: exit code 7, 3 min ago', 'crashed'],
+      [{ command: 'answer', message: 'Go?', by: 'ana@phone', arguments: { ok: true }, at: ago(3), seconds: 60 },
+        'answer by ana@phone: ok=true (Go?), 2 min ago', 'answer'],
+      [{ state: 'constructor' }, 'save-state constructor', 'constructor'],
+    ];
+    for (const [entry, text, state = 'done'] of rows) {
+      check([[{ status: 'active', commands: [{ ...SAVE, ...entry }] }, { commands: [{ text, state }] }]]);
+    }
+    const pending = { command: 'pause', state: 'running' };
+    const listed = [pending, ...Array.from({ length: 9 }, (_, index) => ({ ...SAVE, value: index }))];
+    check([
+      [{ status: 'active', commands: [{ command: 'pause', state: 'waiting', by: 'ana' }] }, {
+        commands: [{ text: 'pause by ana outcome unknown', state: 'outcome unknown' }],
+      }, { failure: { fault: 'offline' } }],
+      [{ status: 'active', commands: listed }, { commands: [
+        ...[8, 7, 6, 5, 4].map((value) => ({ text: `save-state done in 0.50 s: ${value}`, state: 'done' })),
+        { text: 'pause running for 0 s', state: 'running' },
+      ] }],
+    ]);
+  });
+
+  it('tells the progress and the fields of the detail', () => {
+    const run = { pid: 7, started: 'today', gpu: 'released' };
+    check([
+      [{ detail: { step: 1700, of: 10_000, loss: 0.3 } }, {
+        progress: { name: 'step', done: 1700, of: 10_000, text: '17 %, 3 min left' },
+        detail: '[#         ] 17 %, 3 min left, step 1700 of 10000, loss 0.3',
+        fields: [{ name: 'step', value: 1700 }, { name: 'of', value: 10_000 }, { name: 'loss', value: 0.3 }],
+      }, { secondsLeft: 180 }],
+      [{ detail: { step: 99.9, of: 100 } }, { progress: { name: 'step', done: 99.9, of: 100, text: '99 %' } }],
+      [{ detail: { gpu: 'busy', run } }, { progress: null, detail: 'gpu busy', fields: [
+        { name: 'gpu', value: 'busy' }, { name: 'pid', value: 7, isRun: true },
+        { name: 'started', value: 'today', isRun: true }, { name: 'run.gpu', value: 'released', isRun: true },
+      ] }],
+      [{ detail: 'idle' }, { detail: 'idle', fields: [{ name: '', value: 'idle' }] }],
+      [{ detail: null }, { detail: '', fields: [] }],
+      [{ detail: { list: [1, 'a'], huge: Infinity } }, {
+        fields: [{ name: 'list', value: '[1,"a"]' }, { name: 'huge', value: 'null' }],
+      }],
+    ]);
+  });
+
+  it('tells the name, the machine and the process', () => {
+    const machine: Machine = { label: 'gpu1' };
+    const socket = { name: 'train', pid: '2551' };
+    check([
+      [{ name: 'demo', pid: 7, host: 'gpu3' }, {
+        machine: '', name: 'demo', title: ':9000', label: 'demo (:9000)', fullName: 'demo (:9000)', pid: '7',
+        process: 'process 7 on gpu3',
+      }, { id: ':9000' }],
+      [{}, { name: ':9000', title: ':9000', label: ':9000', pid: '', process: '' }, { id: ':9000' }],
+      [{ name: 'my train', host: 'gpu3' }, {
+        machine: 'gpu1', name: 'my train', title: 'train-2551', label: 'my train', fullName: 'gpu1/my train',
+        pid: '2551', process: 'process 2551 on gpu3',
+      }, { id: 'gpu1/train-2551', machine, socket }],
+      [{ name: 'host:1' }, { name: 'train', label: 'train' }, { id: 'train-2551', socket }], // would be another target
+      [{ pid: 7, detail: { run: { pid: 4711, started: 'today' } } }, { pid: '4711', process: 'process 4711' }],
+    ]);
+    const named = (name: string, label: string = '', info: object = {}): View => {
+      return viewOf(systemOf({ status: 'active', name, ...info }, { machine: { label }, socket }));
+    };
+    const views = [named('t10', 'b'), named('t2', 'b'), named('t3', 'a'), named('t4', 'c', { asks: [ASKED] })];
+    assert.deepEqual(views.sort(compareViews).map(({ name }) => name), ['t4', 't3', 't2', 't10']);
+  });
+
+  it('is safe to print, whatever a system sends', () => {
+    const textsIn = (value: unknown): string[] => {
+      return typeof value === 'string' ? [value] : Object.values(Object(value) as object).flatMap(textsIn);
+    };
+    for (const text of [HOSTILE, '', 7, null, {}, [HOSTILE], true, { length: 3 }]) {
+      const fields = 'command state by reason value error arguments at message id seconds name pid host since heardAt';
+      const entry = Object.fromEntries(fields.split(' ').map((name) => [name, text]));
+      const lists = { holds: [entry, text], asks: [entry, text], commands: [entry, SAVE, { ...entry, ...FAILED }] };
+      for (const status of ['active', 'paused', text]) {
+        for (const detail of [text, { [String(text)]: text, run: text, of: 7 }]) {
+          const view = viewOf(systemOf({ ...entry, ...lists, detail, status }, { id: HOSTILE }));
+          for (const shown of textsIn(view)) assertHarmless(shown);
+        }
+      }
+    }
+  });
+});
