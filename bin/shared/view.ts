@@ -268,7 +268,8 @@ function listedOf({ info, status }: FollowedSystem): Listed[] {
     const isLost = status === OFFLINE && !hasEnded(entry);
     const state = isCrashEntry(entry) ? 'crashed' : isRefusedSave(entry, info) ? 'refused'
       : isLost ? 'outcome unknown' : excerptOf(entry['state']);
-    const age = ageOf(isAnswer(entry) ? endedAt(entry) : timeIn(entry, 'at'));
+    const isPending = !isLost && !hasEnded(entry); // the text says for how long
+    const age = ageOf(isAnswer(entry) ? endedAt(entry) : isPending ? null : timeIn(entry, 'at'));
     const text = `${describeCommand({ ...entry, state })}${age && `, ${age} ago`}`;
     return { text, state: isAnswer(entry) ? 'answer' : state };
   });

@@ -174,9 +174,9 @@ describe('viewOf', LIMIT, () => {
       [{ value: 7, at: ago(3), by: 'ana', reason: 'why' }, 'save-state by ana (why) done in 0.50 s: 7, 3 min ago'],
       [{ seconds: null }, 'save-state done in an unknown time'],
       [{ state: 'failed', error: 'ENOSPC', by: 'ana' }, 'save-state by ana failed after 0.50 s: ENOSPC', 'failed'],
-      [{ command: 'evaluate', arguments: { n: 1 }, state: 'running', by: 'ana', reason: 'why', takenAt: ago(3) },
-        'evaluate {"n":1} by ana (why) running for 3 min', 'running'],
-      [{ command: 'pause', state: 'waiting' }, 'pause waiting for 0 s', 'waiting'],
+      [{ command: 'evaluate', arguments: { n: 1 }, state: 'running', by: 'ana', reason: 'why', at: ago(4),
+        takenAt: ago(3) }, 'evaluate {"n":1} by ana (why) running for 3 min', 'running'],
+      [{ command: 'pause', state: 'waiting', at: ago(3) }, 'pause waiting for 3 min', 'waiting'],
       [{ command: 'shutdown', ...end, at: ago(3) }, 'ended by itself: exit code 7, 3 min ago', 'crashed'],
       [{ command: 'answer', message: 'Go?', by: 'ana@phone', arguments: { ok: true }, at: ago(3), seconds: 60 },
         'answer by ana@phone: ok=true (Go?), 2 min ago', 'answer'],
@@ -188,8 +188,8 @@ describe('viewOf', LIMIT, () => {
     const pending = { command: 'pause', state: 'running' };
     const listed = [pending, ...Array.from({ length: 9 }, (_, index) => ({ ...SAVE, value: index }))];
     check([
-      [{ status: 'active', commands: [{ command: 'pause', state: 'waiting', by: 'ana' }] }, {
-        commands: [{ text: 'pause by ana outcome unknown', state: 'outcome unknown' }],
+      [{ status: 'active', commands: [{ command: 'pause', state: 'waiting', by: 'ana', at: ago(3) }] }, {
+        commands: [{ text: 'pause by ana outcome unknown, 3 min ago', state: 'outcome unknown' }],
       }, { failure: { fault: 'offline' } }],
       [{ status: 'active', commands: listed }, { commands: [
         ...[8, 7, 6, 5, 4].map((value) => ({ text: `save-state done in 0.50 s: ${value}`, state: 'done' })),
