@@ -6,8 +6,8 @@ import { lacks } from '../../needs.ts';
 import { startBrowser } from './browser.ts';
 import { forSuite, LIMIT } from './helpers.ts';
 import {
-  cards, confirm, CRASHED, declare, ENDED, eventually, FAILED, FIND_FLAWS, focused, glances, openStates, orderOf,
-  PAUSED, plotted, SECOND, sees, seesRows, type State,
+  asking, cards, confirm, CRASHED, declare, ENDED, eventually, FAILED, FIND_FLAWS, focused, glances, openStates,
+  orderOf, PAUSED, plotted, SECOND, sees, seesRows, type State,
 } from './page.ts';
 import type { Browser } from './browser.ts';
 
@@ -46,19 +46,21 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
       { fields, progress, when: 'for 3 min' }, FAILED, { ...PAUSED, when, cause, holds: ['and by ben'], progress },
       { ...ENDED, when, cause, saved: 'saved states/1' }, { ...CRASHED, when }, {},
       { sent: [{ id: 1, command: 'pause', state: 'failed', text: 'not paused: x' }], when: 'for 3 min' },
+      asking({ id: 'q1', message: 'Go on?', parameters: [], times: '' }),
     ));
     await seesRows(browser, (rows) => {
       assert.deepEqual(rows.map(({ name, status, text }) => [name, status, text]), [
+        ['t8', 'asks', 'Go on?'],
         ['t2', 'active', 'save failed: ENOSPC ·'],
         ['t5', 'crashed: exit code 7', '3 min ago'],
         ['t3', 'paused', '3 min ago by ana: GPU'],
         ['t1', 'active', '7 %, 3 min left'],
         ['t6', 'active', ''], ['t7', 'active', 'not paused: x ·for 3 min'],
-        ...['t8', 't9', 't10', 't11', 't12'].map((name) => [name, 'active', '']),
+        ...['t9', 't10', 't11', 't12'].map((name) => [name, 'active', '']),
         ['t4', 'ended', '3 min ago by ana: GPU · saved states/1'],
       ]);
     });
-    assert.equal(await browser.title(), '1 failed · 1 crashed – control-board');
+    assert.equal(await browser.title(), 'asks: t8 – control-board');
     for (const width of [1280, 640, 390, 360, 320]) {
       await browser.resize(width, 844);
       assert.deepEqual(await browser.run(FIND_FLAWS), [], `${width} px`);
