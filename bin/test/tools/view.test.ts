@@ -1,10 +1,12 @@
-// A system in words, as terminals, pages and scripts show it: what a report, a silence, an end and a failure mean.
+// A system in words, as terminals, pages and scripts show it: what a report, a silence, an end and a failure mean, and
+// the texts of its parts.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { BY, LINK_ENDED, type Machine } from '../../shared/client.ts';
-import { compareViews, type View, viewOf } from '../../shared/view.ts';
-import { assertHarmless, HOSTILE, LIMIT } from '../helpers.ts';
+import { describeDetail, describeStatus } from '../../shared/describe.ts';
+import { compareViews, describeInfo, type View, viewOf } from '../../shared/view.ts';
+import { assertHarmless, HARMLESS, HOSTILE, LIMIT } from '../helpers.ts';
 import { ago, systemOf } from './view.ts';
 
 /** A report, what else is known of the system, and what is shown of both. */
@@ -242,6 +244,18 @@ describe('viewOf', LIMIT, () => {
     assert.deepEqual(views.sort(compareViews).map(({ name }) => name), ['t4', 't3', 't2', 't10']);
   });
 
+  it('shows a step that the latest response has shown, and none that would only have begun since then', (t) => {
+    const now = Date.now();
+    t.mock.timers.enable({ apis: ['Date'], now });
+    for (const [silence, steps] of [[500, ''], [4500, ', in a step for 4 s']] as const) {
+      const system = systemOf({ status: 'active', heardAt: new Date(Date.now() - silence).toISOString() });
+      assert.equal(viewOf(system).story, `active${steps}`);
+      t.mock.timers.tick(2000);
+      assert.equal(viewOf(system).story, `active${steps.replace('4', '6')}`);
+      assert.match(describeInfo(system).join(), new RegExp(`active${steps.replace('4', '6')}$`));
+    }
+  });
+
   it('is safe to print, whatever a system sends', () => {
     const textsIn = (value: unknown): string[] => {
       return typeof value === 'string' ? [value] : Object.values(Object(value) as object).flatMap(textsIn);
@@ -257,5 +271,107 @@ describe('viewOf', LIMIT, () => {
         }
       }
     }
+  });
+});
+
+describe('describeInfo', LIMIT, () => {
+  it('reports the last save, and a later one that failed', () => {
+    const at = (seconds: number): string => new Date(Date.now() - seconds * 1000 - 500).toISOString();
+    const save = { command: 'save-state', state: 'done', value: 'states/1.json', by: 'ana', at: at(250), seconds: 60 };
+    const failed = { ...save, state: 'failed', at: at(20), error: 'ENOSPC' };
+    const others = [{ ...save, state: 'waiting' }, { ...failed, command: 'pause' }];
+    const texts: [commands: object[], saved: string[], status: string][] = [
+      [others, [], 'active'],
+      [[failed, save, ...others], ['states/1.json 3 min ago by ana'], 'active; saved 3 min ago'],
+      [[save, failed], ['states/1.json 3 min ago by ana; save failed 0 s ago: ENOSPC'],
+        'active; saved 3 min ago; save failed 0 s ago'],
+      [[failed], ['save failed 0 s ago: ENOSPC'], 'active; save failed 0 s ago'],
+      [[{ command: 'save-state', state: 'done' }], [], 'active; saved'],
+      [[{ ...save, at: 'soon', seconds: -1, value: { n: 1 }, by: 7 }], ['{"n":1} by 7'], 'active; saved'],
+    ];
+    for (const [commands, saved, status] of texts) {
+      const info = { status: 'active', commands };
+      assert.equal(viewOf(systemOf(info)).summary, status.replace(/^active/, () => describeStatus(info)));
+      const rows = describeInfo(systemOf(info)).filter((row) => row.startsWith('saved '));
+      assert.deepEqual(rows, saved.map((text) => `saved     ${text}`));
+    }
+  });
+
+  it('does not call the end of a program a command', () => {
+    const shutdown = { command: 'shutdown', by: 'itself', state: 'done', seconds: 0.01 };
+    const value = { ended: 'exit code 7', exitCode: 7 };
+    assert.deepEqual(describeInfo(systemOf({ commands: [
+      { ...shutdown, reason: 'exit code 7', value }, { ...shutdown, reason: 'SIGTERM', value },
+    ] })).slice(-2), [
+      'commands  ended by itself: exit code 7', '          shutdown by itself (SIGTERM) done in 0.01 s: exit code 7',
+    ]);
+  });
+});
+
+describe('describeStatus', LIMIT, () => {
+  it('describes how long a step takes, which commands wait for what, and who paused the system', () => {
+    const BEN = { by: 'ben@desk', reason: 'B leaks memory' };
+    const paused = (holds: object): object => ({ status: 'paused', ...Object(holds)[0], holds });
+    const heardAt = new Date(Date.now() - 4500).toISOString();
+    const waiting = { command: 'pause', state: 'waiting' };
+    const running = { command: 'evaluate', state: 'running', takenAt: heardAt };
+    const texts: [info: object, text: string][] = [
+      [{ status: 'active', heardAt, by: 'ana' }, 'active, in a step for 4 s'],
+      [{ status: 'active', heardAt, commands: [waiting] }, 'active, in a step for 4 s; pause waits for the step'],
+      [{ status: 'paused', commands: [waiting, waiting] }, 'paused; pause, pause wait'],
+      [{ status: 'paused', heardAt, since: heardAt }, 'paused 4 s ago; the program has not responded for 4 s'],
+      [{ status: 'active', heardAt, commands: [running] }, 'active, running evaluate for 4 s'],
+      [{ status: 'active', commands: [running, waiting] }, 'active; pause waits for evaluate, which has run for 4 s'],
+      [{ status: 'paused', by: 'ana', commands: [running, ...Array(17).fill(waiting)] },
+        'paused by ana; 17 commands wait for evaluate, which has run for 4 s'],
+      [{ status: 'active', commands: [{ ...running, takenAt: new Date().toISOString() }, waiting] },
+        'active; pause waits for evaluate, which has run for 0 s'], // and waited before
+      [{ status: 'paused', heardAt, by: 'ana', commands: [running] }, 'paused by ana; running evaluate for 4 s'],
+      [{ status: 'pausing', commands: [running] }, 'pausing'],
+      [{ status: 'pausing', by: 'itself', reason: 'budget' }, 'pausing by itself: budget'],
+      [{ status: null, commands: { length: 3 } }, 'unknown'],
+      [paused([BEN]), 'paused by ben@desk: B leaks memory'],
+      [paused([BEN, { by: 'ana', reason: 'night tariff' }, { by: 'eve' }]),
+        'paused by ben@desk: B leaks memory; and by ana: night tariff; and by eve'],
+      [paused([BEN, { by: 'ana' }, { by: 'eve' }, {}]),
+        'paused by ben@desk: B leaks memory; and by ana; and by eve; and by others'],
+      [paused([BEN, {}]), 'paused by ben@desk: B leaks memory; and by others'], // too many to name
+      [{ ...paused([BEN, { by: 'ana' }]), status: 'shutting down' }, 'shutting down by ben@desk: B leaks memory'],
+      [paused([null, null, 7]), 'paused; and by others; and by others'],
+      [paused({ length: 3 }), 'paused'],
+      [paused([BEN, { by: [HOSTILE], reason: {} }, { by: HOSTILE }]),
+        `paused by ben@desk: B leaks memory; and by others; and by ${HARMLESS}`],
+    ];
+    for (const [info, text] of texts) assert.equal(describeStatus(info as Record<string, unknown>), text);
+  });
+});
+
+describe('describeDetail', LIMIT, () => {
+  it('begins with the progress bar of a number from 0 to "of", and omits what control-run adds', () => {
+    const run = { pid: 7, started: '2026-11-21', gpu: 'released' };
+    const rows: [detail: unknown, text: string][] = [
+      [{ loss: 0.3, step: 42, of: 100 }, '[####      ] 42 %, loss 0.3, step 42 of 100'],
+      [{ episode: 3, step: 7.5, unit: 'k', of: 10 }, '[#######   ] 75 %, episode 3, step 7.5 of 10, unit k'],
+      [{ step: 0, of: 1 }, '[          ] 0 %, step 0 of 1'],
+      [{ step: 999, of: 1000 }, '[######### ] 99 %, step 999 of 1000'],
+      [{ step: 3, of: 3 }, '[##########] 100 %, step 3 of 3'],
+      [{ step: 1e300, of: 1e300 }, '[##########] 100 %, step 1e+300 of 1e+300'],
+      [JSON.parse('{"__proto__": 1, "of": 2}'), '[#####     ] 50 %, __proto__ 1 of 2'],
+      [{ gpu: 0.93, run }, 'gpu 0.93'], [{ run, gpu: 0.93, pid: 8 }, 'gpu 0.93, pid 8'], [{ run }, ''],
+      [{ run: 'own', gpu: 0.93, pid: 8 }, 'run own, gpu 0.93, pid 8'], [{ run: { id: 'abc' } }, 'run {"id":"abc"}'],
+      [{ run: { pid: 7 } }, 'run {"pid":7}'], [{ run: null, loss: 1 }, 'run null, loss 1'],
+      [{ run: { pid: 'x', started: 'x' } }, 'run {"pid":"x","started":"x"}'],
+    ];
+    for (const [detail, text] of rows) assert.equal(describeDetail(detail), text);
+    const info = describeInfo(systemOf({ detail: { step: 1, of: 2, run } })).slice(-2);
+    const bar = 'detail    [#####     ] 50 %, step 1 of 2';
+    assert.deepEqual(info, [bar, 'run       pid 7, started 2026-11-21, gpu released']);
+    const others = [
+      null, undefined, 7, 'step', [7, 100], {}, { step: 7 }, { of: 100 }, { of: 100, step: 7 }, { step: '7', of: 100 },
+      { step: 7, of: '100' }, { step: 7, of: null }, { step: 0, of: 0 }, { step: -1, of: 2 }, { step: 3, of: 2 },
+      { step: 1e308, of: 1e308 }, { step: 7, of: Infinity }, { step: NaN, of: 2 }, { step: 7, of: NaN },
+      { step: -2, of: -1 },
+    ];
+    for (const detail of others) assert.doesNotMatch(describeDetail(detail), / %/, JSON.stringify(detail));
   });
 });

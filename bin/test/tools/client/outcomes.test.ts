@@ -3,15 +3,11 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { describeStatus } from '../../../shared/describe.ts';
-import { describeDuration } from '../../../shared/text.ts';
-import { describeInfo, viewOf } from '../../../shared/view.ts';
 import {
   assertHarmless, type Ended, freePort, HARMLESS, HOSTILE, launchSystem, makeFolder, start, startBasicServer, startServer,
   until,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { systemOf } from '../view.ts';
 import { at, AT_ONCE, call, linesOf, onTerminal, run, watch } from './helpers.ts';
 import { ACTIVE, startSilent, startWeb } from './systems.ts';
 
@@ -25,82 +21,6 @@ describe('control-client', AT_ONCE, () => {
     const wrong = { CONTROL_HOST: '/', CONTROL_PORT: 'wrong', CONTROL_SOCKET: 'x'.repeat(200) };
     const active = { code: 0, stdout: `${target}  active\n`, stderr: '' };
     assert.deepEqual(await call(['status', target], wrong), active);
-  });
-
-  it('describes a duration in a unit of which there are at least two', () => {
-    const texts: [seconds: number, text: string][] = [
-      [0, '0 s'], [99.9, '99 s'], [119.9, '119 s'], [120, '2 min'], [179, '2 min'], [7199, '119 min'], [7200, '2 h'],
-      [48 * 3600 - 1, '47 h'], [48 * 3600, '2 days'],
-    ];
-    for (const [seconds, text] of texts) assert.equal(describeDuration(seconds), text);
-  });
-
-  it('describes how long a step takes, which commands wait for what, and who paused the system', () => {
-    const BEN = { by: 'ben@desk', reason: 'B leaks memory' };
-    const paused = (holds: object): object => ({ status: 'paused', ...Object(holds)[0], holds });
-    const heardAt = new Date(Date.now() - 4500).toISOString();
-    const waiting = { command: 'pause', state: 'waiting' };
-    const running = { command: 'evaluate', state: 'running', takenAt: heardAt };
-    const texts: [info: object, text: string][] = [
-      [{ status: 'active', heardAt, by: 'ana' }, 'active, in a step for 4 s'],
-      [{ status: 'active', heardAt, commands: [waiting] }, 'active, in a step for 4 s; pause waits for the step'],
-      [{ status: 'paused', commands: [waiting, waiting] }, 'paused; pause, pause wait'],
-      [{ status: 'paused', heardAt, since: heardAt }, 'paused 4 s ago; the program has not responded for 4 s'],
-      [{ status: 'active', heardAt, commands: [running] }, 'active, running evaluate for 4 s'],
-      [{ status: 'active', commands: [running, waiting] }, 'active; pause waits for evaluate, which has run for 4 s'],
-      [{ status: 'paused', by: 'ana', commands: [running, ...Array(17).fill(waiting)] },
-        'paused by ana; 17 commands wait for evaluate, which has run for 4 s'],
-      [{ status: 'active', commands: [{ ...running, takenAt: new Date().toISOString() }, waiting] },
-        'active; pause waits for evaluate, which has run for 0 s'], // and waited before
-      [{ status: 'paused', heardAt, by: 'ana', commands: [running] }, 'paused by ana; running evaluate for 4 s'],
-      [{ status: 'pausing', commands: [running] }, 'pausing'],
-      [{ status: 'pausing', by: 'itself', reason: 'budget' }, 'pausing by itself: budget'],
-      [{ status: null, commands: { length: 3 } }, 'unknown'],
-      [paused([BEN]), 'paused by ben@desk: B leaks memory'],
-      [paused([BEN, { by: 'ana', reason: 'night tariff' }, { by: 'eve' }]),
-        'paused by ben@desk: B leaks memory; and by ana: night tariff; and by eve'],
-      [paused([BEN, { by: 'ana' }, { by: 'eve' }, {}]),
-        'paused by ben@desk: B leaks memory; and by ana; and by eve; and by others'],
-      [paused([BEN, {}]), 'paused by ben@desk: B leaks memory; and by others'], // too many to name
-      [{ ...paused([BEN, { by: 'ana' }]), status: 'shutting down' }, 'shutting down by ben@desk: B leaks memory'],
-      [paused([null, null, 7]), 'paused; and by others; and by others'],
-      [paused({ length: 3 }), 'paused'],
-      [paused([BEN, { by: [HOSTILE], reason: {} }, { by: HOSTILE }]),
-        `paused by ben@desk: B leaks memory; and by others; and by ${HARMLESS}`],
-    ];
-    for (const [info, text] of texts) assert.equal(describeStatus(info as Record<string, unknown>), text);
-  });
-
-  it('reports the last save, and a later one that failed', () => {
-    const at = (seconds: number): string => new Date(Date.now() - seconds * 1000 - 500).toISOString();
-    const save = { command: 'save-state', state: 'done', value: 'states/1.json', by: 'ana', at: at(250), seconds: 60 };
-    const failed = { ...save, state: 'failed', at: at(20), error: 'ENOSPC' };
-    const others = [{ ...save, state: 'waiting' }, { ...failed, command: 'pause' }];
-    const texts: [commands: object[], saved: string[], status: string][] = [
-      [others, [], 'active'],
-      [[failed, save, ...others], ['states/1.json 3 min ago by ana'], 'active; saved 3 min ago'],
-      [[save, failed], ['states/1.json 3 min ago by ana; save failed 0 s ago: ENOSPC'],
-        'active; saved 3 min ago; save failed 0 s ago'],
-      [[failed], ['save failed 0 s ago: ENOSPC'], 'active; save failed 0 s ago'],
-      [[{ command: 'save-state', state: 'done' }], [], 'active; saved'],
-      [[{ ...save, at: 'soon', seconds: -1, value: { n: 1 }, by: 7 }], ['{"n":1} by 7'], 'active; saved'],
-    ];
-    for (const [commands, saved, status] of texts) {
-      const info = { status: 'active', commands };
-      assert.equal(viewOf(systemOf(info)).summary, status.replace(/^active/, () => describeStatus(info)));
-      const rows = describeInfo(systemOf(info)).filter((row) => row.startsWith('saved '));
-      assert.deepEqual(rows, saved.map((text) => `saved     ${text}`));
-    }
-  });
-
-  it('does not call the end of a program a command', () => {
-    const shutdown = { command: 'shutdown', by: 'itself', state: 'done', seconds: 0.01 };
-    const value = { ended: 'exit code 7', exitCode: 7 };
-    assert.deepEqual(describeInfo(systemOf({ commands: [
-      { ...shutdown, reason: 'exit code 7', value }, { ...shutdown, reason: 'SIGTERM', value },
-    ] })).slice(-2), [
-      'commands  ended by itself: exit code 7', '          shutdown by itself (SIGTERM) done in 0.01 s: exit code 7',
-    ]);
   });
 
   it('says why a value is missing', async (t) => {

@@ -1,17 +1,13 @@
-// The tables of control-client on a pseudo-terminal: list and top; and the detail as list, top, watch and
-// the board show it.
+// The tables of control-client on a pseudo-terminal: list and top.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { appendFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
-import { describeDetail } from '../../../shared/describe.ts';
-import { describeInfo, viewOf } from '../../../shared/view.ts';
-import { assertHarmless, type Ended, HOSTILE, launchSystem, LIMIT, makeFolder, start, until } from '../../helpers.ts';
+import { assertHarmless, type Ended, HOSTILE, launchSystem, makeFolder, start, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { CTRL_C, CTRL_Z, pseudoTerminal, type Terminal, UP } from '../console/helpers.ts';
-import { systemOf } from '../view.ts';
 import { HOSTILE_LINES, infoOf, linesOf as logOf, outcome, writeLog } from '../logs.ts';
 import { AT_ONCE, call, linesOf, onTerminal } from './helpers.ts';
 import { openSession, type Session, startSilent, startWeb, type Web } from './systems.ts';
@@ -117,53 +113,6 @@ it('control-client top requires a terminal, and excludes --json', SUITE, async (
   const { code, stdout } = await onTerminal(t, ['top', '--json']).ended;
   assert.match(stdout, /top excludes --json; /);
   assert.equal(code, 2);
-});
-
-describe('describeDetail', LIMIT, () => {
-  it('begins with the progress bar of a number from 0 to "of", and omits what control-run adds', () => {
-    const run = { pid: 7, started: '2026-11-21', gpu: 'released' };
-    const rows: [detail: unknown, text: string][] = [
-      [{ loss: 0.3, step: 42, of: 100 }, '[####      ] 42 %, loss 0.3, step 42 of 100'],
-      [{ episode: 3, step: 7.5, unit: 'k', of: 10 }, '[#######   ] 75 %, episode 3, step 7.5 of 10, unit k'],
-      [{ step: 0, of: 1 }, '[          ] 0 %, step 0 of 1'],
-      [{ step: 999, of: 1000 }, '[######### ] 99 %, step 999 of 1000'],
-      [{ step: 3, of: 3 }, '[##########] 100 %, step 3 of 3'],
-      [{ step: 1e300, of: 1e300 }, '[##########] 100 %, step 1e+300 of 1e+300'],
-      [JSON.parse('{"__proto__": 1, "of": 2}'), '[#####     ] 50 %, __proto__ 1 of 2'],
-      [{ gpu: 0.93, run }, 'gpu 0.93'], [{ run, gpu: 0.93, pid: 8 }, 'gpu 0.93, pid 8'], [{ run }, ''],
-      [{ run: 'own', gpu: 0.93, pid: 8 }, 'run own, gpu 0.93, pid 8'], [{ run: { id: 'abc' } }, 'run {"id":"abc"}'],
-      [{ run: { pid: 7 } }, 'run {"pid":7}'], [{ run: null, loss: 1 }, 'run null, loss 1'],
-      [{ run: { pid: 'x', started: 'x' } }, 'run {"pid":"x","started":"x"}'],
-    ];
-    for (const [detail, text] of rows) assert.equal(describeDetail(detail), text);
-    const system = { name: 'train', pid: 9, host: 'gpu1', detail: { step: 1, of: 2, run } };
-    const info = describeInfo(systemOf(system));
-    assert.deepEqual([info[0], ...info.slice(-2)], [
-      'name      train (process 7 on gpu1)', // not control-run's own process
-      'detail    [#####     ] 50 %, step 1 of 2', 'run       pid 7, started 2026-11-21, gpu released',
-    ]);
-    const others = [
-      null, undefined, 7, 'step', [7, 100], {}, { step: 7 }, { of: 100 }, { of: 100, step: 7 }, { step: '7', of: 100 },
-      { step: 7, of: '100' }, { step: 7, of: null }, { step: 0, of: 0 }, { step: -1, of: 2 }, { step: 3, of: 2 },
-      { step: 1e308, of: 1e308 }, { step: 7, of: Infinity }, { step: NaN, of: 2 }, { step: 7, of: NaN },
-      { step: -2, of: -1 },
-    ];
-    for (const detail of others) assert.doesNotMatch(describeDetail(detail), / %/, JSON.stringify(detail));
-  });
-});
-
-describe('viewOf', LIMIT, () => {
-  it('shows a step that the latest response has shown, and none that would only have begun since then', (t) => {
-    const now = Date.now();
-    t.mock.timers.enable({ apis: ['Date'], now });
-    for (const [silence, steps] of [[500, ''], [4500, ', in a step for 4 s']] as const) {
-      const system = systemOf({ status: 'active', heardAt: new Date(Date.now() - silence).toISOString() });
-      assert.equal(viewOf(system).story, `active${steps}`);
-      t.mock.timers.tick(2000);
-      assert.equal(viewOf(system).story, `active${steps.replace('4', '6')}`);
-      assert.match(describeInfo(system).join(), new RegExp(`active${steps.replace('4', '6')}$`));
-    }
-  });
 });
 
 describe('control-client top', SUITE, () => {
