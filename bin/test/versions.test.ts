@@ -16,6 +16,7 @@ import { DEFAULT_WAY, PYTHON, startRun } from './tools/run/helpers.ts';
 import { quote, viaShell } from './tools/via/helpers.ts';
 import { build, findPast } from './versions.ts';
 import type { TestContext } from 'node:test';
+import type { Update } from '../board/system.ts';
 import type { Running } from './helpers.ts';
 import type { StartedRun } from './tools/run/helpers.ts';
 
@@ -181,11 +182,9 @@ function testPair(tools: Version, programs: Version, haveVia: boolean): void {
     assert.match(JSON.stringify(await mcp.call('get_history', { system })), /Delete 3 branches\?/);
 
     const board = await startBoard(t, [`127.0.0.1:${port}`], [], env, toolOf(tools, 'board'));
-    const shown = await untilSystem(board, ({ by, detail }) => by !== '' && detail.length > 0);
-    assert.deepEqual(
-      [shown.name, shown.status, shown.by, shown.reason, shown.detail.map(({ name, value }) => [name, value])],
-      ['train', 'paused', 'mcp:test', 'lunch', [['loss', 0.25]]],
-    );
+    const shown = await untilSystem(board, (one) => causeOf(one) !== '' && fieldsOf(one).length > 0);
+    assert.deepEqual([shown.name, shown.status, causeOf(shown)], ['train', 'paused', 'by mcp:test: lunch']);
+    assert.deepEqual(fieldsOf(shown).map(({ name, value }) => [name, value]), [['loss', 0.25]]);
     for (const [command, body] of [['resume', ''], ['set', '{"rate":1}'], ['shutdown', '']] as const) {
       assert.equal((await board.post(`/api/systems/0/${command}?reason=now`, {}, body)).status, 202);
       await untilSystem(board, ({ sent }) => sent.some((one) => one.command === command && one.state === 'done'));
@@ -248,6 +247,18 @@ function toolOf({ folder }: Version, name: string): string {
 
 function moduleOf({ folder }: Version): string {
   return pathToFileURL(join(folder, 'dist/control.js')).href;
+}
+
+/** What a page of 0.25.0 or earlier receives instead of `cause` and `fields`. */
+type Earlier = { by: string; reason: string; detail: Update['fields'] };
+
+function causeOf(system: Update | Earlier): string {
+  if ('cause' in system) return system.cause;
+  return system.by && `by ${system.by}: ${system.reason}`;
+}
+
+function fieldsOf(system: Update | Earlier): Update['fields'] {
+  return 'fields' in system ? system.fields : system.detail;
 }
 
 /** Arguments of control-client, and what it prints. */

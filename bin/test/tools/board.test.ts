@@ -39,9 +39,9 @@ describe('control-board', LIMIT, () => {
     }, { name: 'trainer' });
     t.mock.method(process, 'emitWarning', () => {}); // for the failing pause
     const board = await startBoard(t, [`127.0.0.1:${address.port}`], [], { CONTROL_BY: 'ana@phone' });
-    const shown = await untilSystem(board, ({ name, detail }) => name === 'trainer' && detail.length > 0);
+    const shown = await untilSystem(board, ({ name, fields }) => name === 'trainer' && fields.length > 0);
     assert.equal(shown.status, 'active');
-    assert.deepEqual(shown.detail.map(({ name, value }) => [name, value]), [['epoch', 7]]);
+    assert.deepEqual(shown.fields.map(({ name, value }) => [name, value]), [['epoch', 7]]);
     assert.match(shown.process, new RegExp(`^process ${process.pid} on `));
 
     const response = await board.post('/api/systems/0/pause?reason=why%20not%3F&by=eve');
@@ -54,13 +54,13 @@ describe('control-board', LIMIT, () => {
     isBroken = false;
     await board.post('/api/systems/0/save-state');
     const saved = await untilSystem(board, ({ sent: [latest], commands: [listed] }) => {
-      return latest?.state === 'done' && listed?.value === 'states/1.json';
+      return latest?.state === 'done' && / done in .*: states\/1\.json, \d+ s ago$/.test(listed?.text ?? '');
     });
     assert.match(saved.sent[0]?.text ?? '', /^saved states\/1\.json \(\d+\.\d s\)$/);
     assert.equal(saved.sent.length, 1, 'only the latest of those that are done');
     await board.post('/api/systems/pause?reason=lunch'); // to all systems
-    const paused = await untilSystem(board, ({ status, by }) => status === 'paused' && by !== '');
-    assert.deepEqual([paused.by, paused.reason], ['ana@phone', 'lunch']);
+    const paused = await untilSystem(board, ({ status, cause }) => status === 'paused' && cause !== '');
+    assert.equal(paused.cause, 'by ana@phone: lunch');
     await board.post('/api/systems/0/shutdown');
     await finished;
     const ended = await untilSystem(board, ({ status, sent: [latest] }) => {

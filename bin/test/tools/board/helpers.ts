@@ -6,12 +6,12 @@ import { connect } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { after, type TestContext } from 'node:test';
 import { steadyNow } from '../../../board/series.ts';
-import { BoardSystem } from '../../../board/system.ts';
+import { BoardSystem, type Update } from '../../../board/system.ts';
 import { THIS_MACHINE } from '../../../shared/client.ts';
+import { Fleet } from '../../../shared/fleet.ts';
 import { type Running, startProgram, until } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import type { RequestOptions } from '../../../../control.ts';
-import type { Update } from '../../../board/state.ts';
 import type { News } from '../../../board/systems.ts';
 import type { Target } from '../../../shared/folder.ts';
 
@@ -173,7 +173,7 @@ export const INFO: Readonly<Record<string, unknown>> = {
   detail: null, commands: [],
 };
 
-/** A system of a board, until the end of the test. A function replies to its requests. */
+/** A system of a board, followed until the end of the test. A function replies to its requests. */
 export function createSystem(
   t: TestContext,
   reply: (options: RequestOptions, endpoint: string) => object | Promise<object>,
@@ -182,8 +182,10 @@ export function createSystem(
   const client = { target: 'box:1', machine: THIS_MACHINE, shorten: String, request } as unknown as Target['client'];
   let version = 1;
   const nextVersion = (): number => (version = Math.max(version + 1, steadyNow()));
-  const target = { name: 'box', id: 'box', title: 'box', label: '', client };
-  const system = new BoardSystem(0, target, { nextVersion, onChange: () => {} });
-  t.after(() => system.close());
-  return system;
+  const fleet: Fleet<BoardSystem> = new Fleet({
+    create: (target) => new BoardSystem(0, target, { nextVersion, onChange: () => {} }),
+    maxEnded: 0, waitS: 30, onReply: (system) => system.onReply(),
+  });
+  t.after(() => fleet.close());
+  return fleet.add({ name: 'box', id: 'box', title: 'box', client });
 }

@@ -4,8 +4,7 @@ import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
 import { defer, until } from '../../helpers.ts';
 import { createSystem, INFO, LIMIT } from './helpers.ts';
-import type { Update } from '../../../board/state.ts';
-import type { BoardSystem } from '../../../board/system.ts';
+import type { BoardSystem, Update } from '../../../board/system.ts';
 
 const START = 1e9;
 const HOUR_MS = 3_600_000;
@@ -45,8 +44,8 @@ describe('Samples', LIMIT, () => {
     const { system, tick } = await driveSystem(t, () => numbers);
     system.setWatched(true);
     await tick(1000);
-    const { detail } = system.updateSince(0);
-    const shown = detail.map(({ name, isRun, samples }) => [name, isRun === true, samples?.length]);
+    const { fields } = system.updateSince(0);
+    const shown = fields.map(({ name, isRun, samples }) => [name, isRun === true, samples?.length]);
     assert.deepEqual(shown, [
       ['x', false, 1], ['pid', false, undefined], ['restarts', false, 1], ['run.pid', true, undefined],
       ['started', true, undefined], ['CPU seconds', true, 1], ['run.restarts', true, 1],
@@ -60,22 +59,26 @@ describe('Samples', LIMIT, () => {
     system.setWatched(true);
     await tick(1000);
     await tick(1000);
-    assert.deepEqual(system.updateSince(0).progress, { name: 'step', done: 4, of: 100, leftMs: null });
+    const shows = (done: number, text: string): void => {
+      assert.deepEqual(system.updateSince(0).progress, { name: 'step', done, of: 100, text });
+      assert.equal(system.secondsLeft === null, !text.includes('left'));
+    };
+    shows(4, '4 %');
     await tick(1000);
-    const { leftMs, ...progress } = system.updateSince(0).progress ?? assert.fail();
-    assert.deepEqual(progress, { name: 'step', done: 6, of: 100 });
-    assert.ok(Math.abs(Number(leftMs) - 47_000) < 500, `${leftMs}`);
+    shows(6, '6 %, 47 s left');
+    assert.ok(Math.abs(Number(system.secondsLeft) - 47) < 0.5, `${system.secondsLeft}`);
     await setStatus('paused');
-    assert.equal(system.updateSince(0).progress?.leftMs, null);
+    shows(6, '6 %');
     await tick(60_000);
-    assert.equal(system.updateSince(0).progress?.leftMs, null);
+    shows(8, '8 %');
     await setStatus('active');
     await tick(1000);
     await tick(1000);
-    assert.ok(Number(system.updateSince(0).progress?.leftMs) < 60_000, 'the pause does not count');
+    shows(12, `12 %, ${Math.floor(Number(system.secondsLeft))} s left`);
+    assert.ok(Number(system.secondsLeft) < 60, 'the pause does not count');
     step = 0; // the progress restarts
     await tick(1000);
-    assert.equal(system.updateSince(0).progress?.leftMs, null);
+    shows(2, '2 %');
     detail.of = -1;
     await tick(1000);
     assert.equal(system.updateSince(0).progress, null);
@@ -86,8 +89,8 @@ describe('Samples', LIMIT, () => {
     const { system, tick } = await driveSystem(t, () => ({ x: count += 1 }));
     system.setWatched(true);
     for (let ms = 0; ms < 3 * HOUR_MS; ms += 1000) await tick(1000);
-    const { detail: [row] } = system.updateSince(0);
-    const { samples = [], intervalMs = 0 } = row ?? {};
+    const { fields: [field] } = system.updateSince(0);
+    const { samples = [], intervalMs = 0 } = field ?? {};
     const [[first], [last, value]] = [samples[0] ?? assert.fail(), samples.at(-1) ?? assert.fail()];
     const coveredHours = (last - first) / HOUR_MS;
     assert.ok(coveredHours <= 1 && coveredHours > 0.99, `${coveredHours} hours`);
@@ -117,14 +120,14 @@ async function driveSystem(t: TestContext, describe: () => object = () => ({ x: 
     if (options.tag === String(tag)) await change.promise;
     if (options.signal === undefined) detail = describe(); // otherwise the latest one, as servers do
     const body = { ...INFO, status, detail };
-    return { ok: true, value: status, body, tag: String(tag) };
+    return { ok: true, value: status, original: status, fault: null, body, tag: String(tag) };
   });
   await until(() => system.state.status === 'active');
   return {
     system,
     tick(ms: number): Promise<void> {
       clockMs += ms;
-      return system.read();
+      return system.readDetail();
     },
     async setStatus(next: string): Promise<void> {
       status = next;
@@ -136,6 +139,6 @@ async function driveSystem(t: TestContext, describe: () => object = () => ({ x: 
   };
 }
 
-function samplesOf({ detail: [row] }: Update): [time: number, value: number][] | undefined {
-  return row?.samples;
+function samplesOf({ fields: [field] }: Update): [time: number, value: number][] | undefined {
+  return field?.samples;
 }

@@ -11,7 +11,9 @@ import {
 } from '../../helpers.ts';
 import { startSilent, startWeb } from '../client/systems.ts';
 import { checkMetrics, createSystem, INFO, LIMIT, newsOf, NOWHERE, startBoard, untilSystem } from './helpers.ts';
-import type { OwnCommand, State, Update } from '../../../board/state.ts';
+import type { OwnCommand } from '../../../board/forms.ts';
+import type { BoardSystem, State, Update } from '../../../board/system.ts';
+import type { Fault } from '../../../shared/client.ts';
 
 describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, () => {
   it('reads the detail about once a second while a page is open, and rarely otherwise', async (t) => {
@@ -54,17 +56,17 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     let version = 0;
     while (received.length < 4) {
       const news = await newsOf(board, version, 10);
-      for (const { id, detail } of news.systems) {
+      for (const { id, fields } of news.systems) {
         if (id !== 0) continue;
-        assert.ok(detail.every(({ name, samples }) => name === 'step' || samples === undefined));
-        const { samples = [] } = detail.find(({ name }) => name === 'step') ?? {};
+        assert.ok(fields.every(({ name, samples }) => name === 'step' || samples === undefined));
+        const { samples = [] } = fields.find(({ name }) => name === 'step') ?? {};
         assert.ok(samples.every(([time]) => time > version && time <= news.version), 'only what is new');
         received.push(...samples);
       }
       ({ version } = news);
     }
-    const [{ detail } = assert.fail()] = (await newsOf(board)).systems;
-    const all = detail.find(({ name }) => name === 'step')?.samples ?? [];
+    const [{ fields } = assert.fail()] = (await newsOf(board)).systems;
+    const all = fields.find(({ name }) => name === 'step')?.samples ?? [];
     assert.deepEqual(received, all.slice(0, received.length), 'each sample arrives once');
     assert.ok(all.length - received.length <= 1, `${all.length - received.length} samples are missing`);
   });
@@ -78,10 +80,11 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     const board = await startBoard(t, [web.target, NOWHERE]);
     await untilSystem(board, ({ status }) => status === 'active');
     for (const id of [0, 1]) await board.post(`/api/systems/${id}/shutdown?reason=lunch`);
-    const { by, reason, status } = await untilSystem(board, ({ ended }) => ended);
-    assert.deepEqual([by, reason, status], [BY, 'lunch', 'offline']);
+    const { cause, status, when } = await untilSystem(board, ({ heading }) => heading === 'ended');
+    assert.deepEqual([cause, status], [`by ${BY}: lunch`, 'offline']);
+    assert.match(when, /^\d+ s ago$/);
     const other = await untilSystem(board, ({ sent: [first] }) => first?.state === 'done', 1);
-    assert.deepEqual([other.status, other.ended, other.sent[0]?.text], ['offline', false, 'already offline']);
+    assert.deepEqual([other.status, other.heading, other.sent[0]?.text], ['offline', 'offline', 'already offline']);
   });
 
   it('shows a server that reports only its status, and one that dies and comes back', async (t) => {
@@ -90,10 +93,10 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     const board = await startBoard(t, [`localhost:${port}`, `127.0.0.1:${mortal}`]);
     await untilSystem(board, ({ status }) => status === 'active');
     await board.post('/api/systems/0/pause');
-    const { detail, commands } = await untilSystem(board, ({ status, sent: [first] }) => {
+    const { fields, commands } = await untilSystem(board, ({ status, sent: [first] }) => {
       return status === 'paused' && first?.state === 'done';
     });
-    assert.deepEqual([detail, commands], [[], []]);
+    assert.deepEqual([fields, commands], [[], []]);
     for (const [command, text] of [
       ['resume', /^active \(/], ['save-state', /^save-state accepted, but the server reports no outcome$/],
       ['shutdown', /^offline \(/],
@@ -175,31 +178,31 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     let reads = 0;
     const { port } = await startServer(t, { describe: () => ({ x: reads += 1 }) });
     const board = await startBoard(t, [...targets, `127.0.0.1:${port}`]);
-    await untilSystem(board, ({ detail }) => detail.length > 0, targets.length);
+    await untilSystem(board, ({ fields }) => fields.length > 0, targets.length);
     await until(() => reads > 2); // so the others were read, too
     for (const id of targets.keys()) assert.equal((await board.post(`/api/systems/${id}/save-state`)).status, 202);
     await untilSystem(board, ({ sent: [first] }) => first?.state === 'failed', bodies.length);
-    await untilSystem(board, ({ unansweredSince }) => unansweredSince !== null, bodies.length + 1);
+    await untilSystem(board, ({ status }) => status === 'no answer', bodies.length + 1);
     checkMetrics(await (await board.get('/metrics')).text());
     const { systems } = await newsOf(board);
     for (const [index, system] of systems.entries()) {
       const [what = ''] = bodies[index] ?? [];
       assert.ok(JSON.stringify(system).length < 60_000, what);
-      assert.ok(system.detail.length <= 64, what);
-      assert.equal(new Set(system.detail.map(({ name }) => name)).size, system.detail.length, what);
+      assert.ok(system.fields.length <= 64, what);
+      assert.equal(new Set(system.fields.map(({ name }) => name)).size, system.fields.length, what);
       assert.ok(system.commands.length <= 5 && system.holds.length <= 16 && system.asks.length <= 16, what);
       checkDeclarations(system.accepts ?? assert.fail(what), what);
       for (const text of textsOf(system)) assertHarmless(text);
       const { progress } = system;
       const isPlausible = progress === null || (progress.done === 5 && Number.isFinite(progress.of));
       assert.ok(isPlausible, `${what} ${JSON.stringify(progress)}`);
-      for (const { value, samples } of system.detail) {
+      for (const { value, samples } of system.fields) {
         assert.ok(['string', 'number'].includes(typeof value), what);
         assert.ok((samples ?? []).every(([time, number]) => Number.isFinite(time) && Number.isFinite(number)), what);
       }
-      const heldSince = system.holds.map(({ since }) => since);
-      for (const time of [system.since, system.unheardSince, system.unansweredSince, ...heldSince]) {
-        assert.ok(time === null || Number.isFinite(time), what);
+      assert.match(system.when, /^((for )?\d+ (s|min|h|days)( ago)?)?$/, what);
+      for (const words of [system.step, ...system.holds, ...system.asks.map(({ times }) => times)]) {
+        assert.doesNotMatch(words, /NaN|Infinity|null|undefined/, what);
       }
     }
     const declared = new Map(bodies.map(([what], index) => [what, systems[index]?.accepts?.map(({ name }) => name)]));
@@ -214,7 +217,7 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     assert.deepEqual(find('current values').current, [['a', 1.5], ['b', false], ['c', 'x']]);
     assert.deepEqual(find('a current value that is too large').current, []);
     assert.deepEqual(declared.get('the names of prototypes as commands'), ['constructor']);
-    const { detail: ofProto } = find('the names of prototypes');
+    const { fields: ofProto } = find('the names of prototypes');
     const shown = Object.fromEntries(ofProto.map(({ name, value }) => [`[${name}]`, value]));
     assert.deepEqual(shown, {
       '[__proto__]': '{"x":1}', '[constructor]': 7, '[toString]': 'null', '[]': 1, '[hasOwnProperty]': 'x',
@@ -231,100 +234,135 @@ const NEVER = new Promise<object>(() => {});
 
 /** A response with these fields. */
 function info(fields: object = {}): object {
-  const body = { ...INFO, ...fields };
-  return { ok: true, value: body['status'], body, tag: undefined };
+  const body = JSON.parse(JSON.stringify({ ...INFO, ...fields }));
+  return { ok: true, value: body.status, original: body.status, fault: null, body, tag: undefined };
 }
 
-function failure(phase: string, code: string): object {
-  return { ok: false, phase, code, body: {}, error: code };
+function failure(phase: string, code: string, fault: Fault): object {
+  return { ok: false, phase, code, fault, body: {}, error: code, original: code };
 }
 
-const OFFLINE = failure('connect', 'ECONNREFUSED');
-const FULL = failure('connect', 'EMFILE');
-const SAVED_AT = '2026-11-21T14:00:00.000Z';
-const SAVED = { value: 'states/1', at: Date.parse(SAVED_AT) + 2000 };
+const OFFLINE = failure('connect', 'ECONNREFUSED', 'offline');
+const FULL = failure('connect', 'EMFILE', 'unknown');
+const SAVE_MS = 2000;
+const SAVED_AT = Date.now() - 210_000;
+
+/** The time of a report. */
+function timeOf(ms: number): string {
+  return new Date(ms).toISOString();
+}
 
 /** A response that lists one command. */
 function listing(command: string, fields: object, more: object = {}): object {
   return info({ ...more, commands: [{ command, state: 'done', ...fields }] });
 }
 
-const SAVE = listing('save-state', { value: 'states/1', at: SAVED_AT, seconds: 2 });
+const SAVE = listing('save-state', { value: 'states/1', at: timeOf(SAVED_AT - SAVE_MS), seconds: 2, by: 'ana' });
 const FAILED_SAVE = listing('save-state', { state: 'failed', error: 'ENOSPC' });
+const SAVED: Pick<State, 'saved'> = { saved: 'saved states/1 3 min ago by ana' };
+const NOTED = { saved: { value: 'states/1', at: SAVED_AT, by: 'ana' } };
+const NONE_FAILED: Partial<State> = { unsaved: '', failed: '' };
 const NO_WAY = 'no way to save: start control-run with --save-signal or --save-command';
 const RUN = { pid: 7, started: '2026-11-21T14:03:07.120Z' };
 const UNABLE = { detail: { run: { ...RUN, canSave: false } } };
 
-/** The replies of a system, and the state after the last one. */
-const STATES: [what: string, replies: object[], state: Partial<State>][] = [
-  ['killed', [info(), OFFLINE], { status: 'offline', ended: false, crashed: false, by: '', error: 'ECONNREFUSED' }],
+/** What a page shows of an end. */
+function ended(isCrashed: boolean, cause: string): Partial<State> {
+  if (isCrashed) return { status: 'offline', word: 'crashed', heading: 'crashed: exit', cause: '', level: 'bad' };
+  return { status: 'offline', heading: 'ended', cause, statusLevel: 'ended' };
+}
+
+/** The replies of a system, the state after the last one, and what is known besides. */
+const STATES: [what: string, replies: object[], state: Partial<State>, facts?: Partial<BoardSystem>][] = [
+  ['killed', [info(), OFFLINE], {
+    status: 'offline', heading: 'offline', word: 'offline', level: 'bad', cause: '', error: '',
+  }, { end: null, error: 'ECONNREFUSED' }],
   ['shut down', [info({ status: 'shutting down', by: 'ana', reason: 'lunch' }), OFFLINE], {
-    status: 'offline', ended: true, crashed: false, by: 'ana', reason: 'lunch',
+    status: 'offline', heading: 'ended', word: 'ended', level: 'ended', cause: 'by ana: lunch',
   }],
   ['shut down too fast to report it', [listing('shutdown', { state: 'running', by: 'ana' }), OFFLINE], {
-    ended: true, by: 'ana',
+    heading: 'ended', cause: 'by ana',
   }],
   ['restarted', [info({ status: 'shutting down', by: 'ana' }), OFFLINE, info()], {
-    status: 'active', ended: false, by: '',
-  }],
+    status: 'active', heading: 'active', cause: '',
+  }, { end: null }],
   ...([
     [7, true], [1, true], [127, true], [137, true], [139, true], // control-run reports 128 + the signal
     [0, false], [129, false], [130, false], [141, false], [143, false], ['7', false], [undefined, false],
-  ] as const).flatMap(([exitCode, crashed]): typeof STATES => {
-    const value = { ended: 'x', exitCode };
+  ] as const).flatMap(([exitCode, isCrashed]): typeof STATES => {
+    const value = { ended: 'exit', exitCode };
     const status = 'shutting down';
-    const by = 'itself';
+    const [by, reason] = ['itself', 'exit'];
+    const shown = ended(isCrashed, 'by itself: exit');
     return [
-      ['ends, as its command says', [listing('shutdown', { by, value }), OFFLINE], { crashed, ended: !crashed }],
-      ['ends, as its detail says', [info({ status, by, detail: { run: { ...RUN, ...value } } }), OFFLINE], { crashed }],
-      ['ends, as both say', [listing('shutdown', { by, value }, { status, by }), OFFLINE], { crashed }],
-      ['ends, and own commands with it', [info({ status, by, commands: [
-        { command: 'shutdown', state: 'done', by, value }, { command: 'evaluate', state: 'failed', error: 'x' },
-      ] }), OFFLINE], { crashed, ended: !crashed }],
-      ['was shut down', [listing('shutdown', { by: 'ana', value }), OFFLINE], { crashed: false, ended: true }],
+      ['ends, as its command says', [listing('shutdown', { by, reason, value }), OFFLINE], shown],
+      ['ends, as its detail says', [
+        info({ status, by, reason, detail: { run: { ...RUN, ...value } } }), OFFLINE,
+      ], shown],
+      ['ends, as both say', [listing('shutdown', { by, reason, value }, { status, by, reason }), OFFLINE], shown],
+      ['ends, and own commands with it', [info({ status, by, reason, commands: [
+        { command: 'shutdown', state: 'done', by, reason, value },
+        { command: 'evaluate', state: 'failed', error: 'x' },
+      ] }), OFFLINE], { ...shown, failed: 'evaluate failed: x', level: 'bad' }],
+      ['was shut down', [listing('shutdown', { by: 'ana', value }), OFFLINE], ended(false, 'by ana')],
     ];
   }),
-  ['saved', [SAVE], { saved: SAVED, saveError: '' }],
-  ['the latest save failed', [SAVE, FAILED_SAVE], { saved: SAVED, saveError: 'ENOSPC' }],
-  ['a later one succeeded', [FAILED_SAVE, SAVE], { saved: SAVED, saveError: '' }],
-  ['restarted since a save failed', [info({ pid: 1 }), FAILED_SAVE, info({ pid: 2 })], { saveError: '' }],
-  ['has no way to save', [listing('save-state', { state: 'failed' }, UNABLE)], {
-    saved: null, saveError: '', canSave: false,
-  }],
-  ...([[RUN, ''], [{}, NO_WAY]] as const).map(([run, saveError]): typeof STATES[number] => {
+  ['saved', [SAVE], { ...SAVED, ...NONE_FAILED, word: 'active', level: 'good' }, { ...NOTED, failedSave: null }],
+  ['the latest save failed', [SAVE, FAILED_SAVE], {
+    ...SAVED, unsaved: 'save failed: ENOSPC', failed: 'save failed: ENOSPC',
+    word: 'failed', level: 'bad', heading: 'active', statusLevel: 'good',
+  }, NOTED],
+  ['a later one succeeded', [FAILED_SAVE, SAVE], { ...SAVED, ...NONE_FAILED, level: 'good' }, NOTED],
+  ['restarted since a save failed', [info({ pid: 1 }), FAILED_SAVE, info({ pid: 2 })], NONE_FAILED],
+  ['has no way to save', [listing('save-state', { state: 'failed', error: 'x' }, UNABLE)], {
+    ...NONE_FAILED, saved: '', canSave: false, level: 'good',
+    commands: [{ text: 'save-state refused: x', state: 'refused' }],
+  }, { saved: null, failedSave: null }],
+  ...([[RUN, ''], [{}, NO_WAY]] as const).map(([run, error]): typeof STATES[number] => {
     const failed = { state: 'failed', error: NO_WAY };
     return ['has no way to save, but does not know it yet', [listing('save-state', failed, { detail: { run } })], {
-      saveError, canSave: true,
+      unsaved: error && `save failed: ${error}`, failed: error && `save failed: ${error}`, canSave: true,
     }];
   }),
   ...([
     [{ ended: 'exit code 0', exitCode: 0 }, null], [{ saved: 'states/1', ended: 'SIGTERM', exitCode: 143 }, 'states/1'],
     ['states/1', 'states/1'], ['', null], [{ saved: 1 }, '{"saved":1}'],
   ] as const).map(([value, saved]): typeof STATES[number] => {
-    return ['saves when it ends', [listing('shutdown', { value })], { saved: saved && { value: saved, at: null } }];
+    return ['saves when it ends', [listing('shutdown', { value })], { saved: saved === null ? '' : `saved ${saved}` }, {
+      saved: saved && { value: saved, at: null, by: '' },
+    }];
   }),
-  ['paused by several', [info({ status: 'paused', by: 'ben', holds: [
-    { by: 'ben', reason: 'leak', since: SAVED_AT }, { by: 'ana', since: SAVED_AT }, { since: SAVED_AT },
+  ['paused by several', [info({ status: 'paused', by: 'ben', reason: 'leak', since: timeOf(SAVED_AT), holds: [
+    { by: 'ben', reason: 'leak', since: timeOf(SAVED_AT) }, { by: 'ana', reason: 'lunch', since: timeOf(SAVED_AT) },
+    { since: timeOf(SAVED_AT) }, { by: 'eve' },
   ] })], {
-    by: 'ben', holds: ['ben', 'ana', 'others'].map((by) => {
-      return { by, reason: by === 'ben' ? 'leak' : '', since: Date.parse(SAVED_AT) };
-    }),
+    heading: 'paused', when: '3 min ago', cause: 'by ben: leak',
+    holds: ['and 3 min ago by ana: lunch', 'and 3 min ago by others', 'and by eve'],
+    othersHold: 'paused by ben: leak; and by ana: lunch; and by others; and by eve',
+  }],
+  ['paused by the board alone', [info({ status: 'paused', by: BY, holds: [{ by: BY }] })], {
+    cause: `by ${BY}`, holds: [], othersHold: '',
   }],
   ['busy with an own command', [info({ commands: [
-    { command: 'say', state: 'running' }, ...Array(17).fill({ command: 'look', state: 'waiting' }),
+    { command: 'say', state: 'running' },
+    ...Array(16).fill({ command: 'look', state: 'waiting', at: timeOf(SAVED_AT) }), { command: 'see', state: 'waiting' },
   ] })], {
-    commands: [...Array(5).fill('look'), 'say'].map((command) => {
-      const texts = { arguments: '', by: '', reason: '', value: '', error: '' };
-      return { command, state: command === 'say' ? 'running' : 'waiting', ...texts, seconds: null, at: null };
-    }),
+    commands: [
+      { text: 'see waiting for 0 s', state: 'waiting' },
+      ...Array<State['commands'][number]>(4).fill({ text: 'look waiting for 3 min, 3 min ago', state: 'waiting' }),
+      { text: 'say running for 0 s', state: 'running' },
+    ],
   }],
-  ['too many open files', [FULL], { status: 'unknown', unansweredSince: null, error: 'EMFILE' }],
-  ['fewer open files', [FULL, info()], { status: 'active', error: '' }],
+  ['offline before a command was done', [listing('pause', { state: 'waiting' }), OFFLINE], {
+    commands: [{ text: 'pause outcome unknown', state: 'outcome unknown' }],
+  }],
+  ['too many open files', [FULL], { status: 'unknown', error: 'EMFILE' }, { unansweredSince: null }],
+  ['fewer open files', [FULL, info()], { status: 'active', error: '' }, { error: '' }],
 ];
 
 describe('The state of a system', LIMIT, () => {
   it('follows what the system reports', async (t) => {
-    await Promise.all(STATES.map(async ([what, replies, expected]) => {
+    await Promise.all(STATES.map(async ([what, replies, expected, facts = {}]) => {
       const { promise: areNoted, resolve } = defer();
       let count = 0;
       const system = createSystem(t, ({ signal }) => {
@@ -335,55 +373,64 @@ describe('The state of a system', LIMIT, () => {
       });
       system.setWatched(true);
       await areNoted;
-      await system.read();
+      await system.readDetail();
       assert.deepEqual(system.state, { ...system.state, ...expected }, `${what}: ${inspect(replies, { depth: 5 })}`);
-      }));
+      for (const [name, fact] of Object.entries(facts)) assert.deepEqual(Object(system)[name], fact, `${what}: ${name}`);
+    }));
   });
 
   it('includes since when the program is in a step', async (t) => {
-    const system = createSystem(t, () => info());
+    const heardAt = Date.now();
+    const system = createSystem(t, () => info({ heardAt: timeOf(heardAt) }));
     system.setWatched(true);
-    await system.read();
-    assert.equal(system.state.unheardSince, null, 'a short step is none');
+    await system.readDetail();
+    assert.deepEqual([system.unheardSince, system.state.step], [null, ''], 'a short step is none');
     await until(async () => {
-      await system.read();
-      return system.state.unheardSince !== null;
+      await system.readDetail();
+      return system.unheardSince !== null;
     });
-    const { unheardSince, unansweredSince, status } = system.state;
-    assert.deepEqual([unheardSince, unansweredSince, status], [Date.parse(String(INFO['heardAt'])), null, 'active']);
+    const { unheardSince, unansweredSince, state: { step, status } } = system;
+    assert.deepEqual([unheardSince, unansweredSince, status], [heardAt, null, 'active']);
+    assert.match(step, /^in a step for \d s$/);
   });
 
   it('includes since when it is silent, also when a read fails and while no page is open', async (t) => {
-    const failed = failure('sent', 'ETIMEDOUT');
+    const failed = failure('sent', 'ETIMEDOUT', 'silent');
     const { promise: reply, resolve } = defer<object>();
     const replies: (object | Promise<object>)[] = [reply, failed];
     const system = createSystem(t, ({ signal }) => (signal === undefined ? replies.shift() ?? info() : NEVER));
     system.setWatched(true);
-    const silentSince = (): number | null => system.state.unansweredSince;
-    const reading = system.read();
+    const silentSince = (): number | null => {
+      const { unansweredSince, state: { status, when } } = system;
+      assert.equal(status, unansweredSince === null ? '' : 'no answer');
+      if (unansweredSince !== null) assert.match(when, /^for \d s$/);
+      return unansweredSince;
+    };
+    const reading = system.readDetail();
     await until(() => {
-      void system.read(); // while the other request waits
+      void system.readDetail(); // while the other request waits
       return silentSince() !== null;
     });
     const since = silentSince();
     resolve(failed);
     await reading;
     assert.equal(silentSince(), since);
-    await system.read();
+    await system.readDetail();
     assert.equal(silentSince(), since);
     system.setWatched(false);
     system.setWatched(true);
     assert.equal(silentSince(), since);
-    await system.read();
+    await system.readDetail();
     assert.equal(silentSince(), null);
   });
 
   it('has no outcome of a command once the system is a new process', async (t) => {
     let process: object = { pid: undefined, host: undefined };
-    const refused = { ...failure('answered', ''), statusCode: 503, error: 'the queue is full' };
+    const refused = { ...failure('answered', 'the queue is full', 'refused'), code: undefined, statusCode: 503 };
     const system = createSystem(t, (_, endpoint) => (endpoint === 'pause' ? refused : info(process)));
     system.send('pause', '');
     await until(() => system.state.sent[0]?.state === 'failed');
+    assert.equal(system.state.sent[0]?.text, 'not paused: the queue is full');
     for (const [pid, count] of [[1, 1], [2, 0]] as const) {
       process = { pid, host: 'box' };
       await until(() => system.state.process === `process ${pid} on box`);

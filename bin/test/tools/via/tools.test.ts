@@ -15,7 +15,7 @@ import { startMcp } from '../mcp/helpers.ts';
 import { NO_LOG } from '../logs.ts';
 import type { System } from '../../../../control.ts';
 import type { TestContext } from 'node:test';
-import type { Update } from '../../../board/state.ts';
+import type { Update } from '../../../board/system.ts';
 import type { Session } from '../client/systems.ts';
 
 const SUITE = { ...LIMIT, concurrency: 2, skip: lacks('Unix') };
