@@ -39,6 +39,24 @@ describe('Samples', LIMIT, () => {
     }
   });
 
+  it('arrive once on a page, also while only ages are news', async (t) => {
+    const { system, tick } = await driveSystem(t);
+    let nowMs = Date.parse(String(INFO['since']));
+    t.mock.method(Date, 'now', () => nowMs);
+    system.setWatched(true);
+    const received: number[] = [];
+    let known = 0; // the version that the page has
+    for (let second = 0; second < 5; second += 1) {
+      nowMs += 1000;
+      await tick(1000);
+      assert.ok(system.version > known, system.state.when);
+      received.push(...(samplesOf(system.updateSince(known)) ?? []).map(([time]) => time));
+      known = Math.max(system.version, ...received) + 1; // as of the response
+    }
+    assert.equal(received.length, 5);
+    assert.equal(new Set(received).size, 5);
+  });
+
   it('cover all numbers except a process id', async (t) => {
     const numbers = { x: 3, pid: 4, restarts: 5, run: { pid: 1, started: '', 'CPU seconds': 2, restarts: 6 } };
     const { system, tick } = await driveSystem(t, () => numbers);

@@ -394,6 +394,23 @@ describe('The state of a system', LIMIT, () => {
     assert.match(step, /^in a step for \d s$/);
   });
 
+  it('has new words when time passes, and only then', async (t) => {
+    const start = Date.now();
+    t.mock.timers.enable({ apis: ['Date'], now: start });
+    const report = info({ since: timeOf(start - 200_000), heardAt: undefined });
+    const system = createSystem(t, () => report);
+    system.setWatched(true);
+    await until(() => system.state.status === 'active');
+    await system.readDetail();
+    const { version } = system;
+    await system.readDetail();
+    assert.deepEqual([system.state.when, system.version], ['for 3 min', version]);
+    t.mock.timers.tick(60_000);
+    await system.readDetail();
+    assert.equal(system.state.when, 'for 4 min');
+    assert.ok(system.version > version, 'this is news for pages');
+  });
+
   it('includes since when it is silent, also when a read fails and while no page is open', async (t) => {
     const failed = failure('sent', 'ETIMEDOUT', 'silent');
     const { promise: reply, resolve } = defer<object>();
