@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { BY, LINK_ENDED, type Machine } from '../../shared/client.ts';
 import { describeDetail, describeStatus } from '../../shared/describe.ts';
+import { describeDuration } from '../../shared/text.ts';
 import { compareViews, describeInfo, type View, viewOf } from '../../shared/view.ts';
 import { assertHarmless, HARMLESS, HOSTILE, LIMIT } from '../helpers.ts';
 import { ago, systemOf } from './view.ts';
@@ -31,6 +32,14 @@ function ended(reason: string, exitCode: number): object {
   const run = { pid: 7, started: 'today', ended: reason, exitCode };
   return { ...ENDING, by: 'itself', reason, detail: { run } };
 }
+
+it('A duration is in a unit of which there are at least two', () => {
+  const texts: [seconds: number, text: string][] = [
+    [0, '0 s'], [99.9, '99 s'], [119.9, '119 s'], [120, '2 min'], [179, '2 min'], [7199, '119 min'], [7200, '2 h'],
+    [48 * 3600 - 1, '47 h'], [48 * 3600, '2 days'],
+  ];
+  for (const [seconds, text] of texts) assert.equal(describeDuration(seconds), text);
+});
 
 describe('viewOf', LIMIT, () => {
   it('tells the status, since when, who and why, how urgent it is, and whether the system takes commands', () => {
@@ -363,9 +372,11 @@ describe('describeDetail', LIMIT, () => {
       [{ run: { pid: 'x', started: 'x' } }, 'run {"pid":"x","started":"x"}'],
     ];
     for (const [detail, text] of rows) assert.equal(describeDetail(detail), text);
-    const info = describeInfo(systemOf({ detail: { step: 1, of: 2, run } })).slice(-2);
-    const bar = 'detail    [#####     ] 50 %, step 1 of 2';
-    assert.deepEqual(info, [bar, 'run       pid 7, started 2026-11-21, gpu released']);
+    const info = describeInfo(systemOf({ name: 'train', pid: 9, host: 'gpu1', detail: { step: 1, of: 2, run } }));
+    assert.deepEqual([info[0], ...info.slice(-2)], [
+      'name      train (process 7 on gpu1)', // not control-run's own process
+      'detail    [#####     ] 50 %, step 1 of 2', 'run       pid 7, started 2026-11-21, gpu released',
+    ]);
     const others = [
       null, undefined, 7, 'step', [7, 100], {}, { step: 7 }, { of: 100 }, { of: 100, step: 7 }, { step: '7', of: 100 },
       { step: 7, of: '100' }, { step: 7, of: null }, { step: 0, of: 0 }, { step: -1, of: 2 }, { step: 3, of: 2 },
