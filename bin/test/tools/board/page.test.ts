@@ -42,9 +42,6 @@ const STATES: [state: State, card: Partial<Card>, title: string][] = [
   }, 'active'],
   [{ ...PAUSED, status: 'pausing' }, { isGray: false, buttons: ['Resume', 'Save', 'Shut down'] }, 'paused'],
   [{ ...PAUSED, ...FAILED }, { status: 'paused', level: 'bad', statusLevel: 'warn' }, 'failed'],
-  [{ ...PAUSED, ...asking({ id: 'q1', message: 'x', parameters: [], times: '' }) }, {
-    status: 'paused', level: 'asks', statusLevel: 'warn', buttons: ['Answer', 'Resume', 'Save', 'Shut down'],
-  }, 'asks'],
   [CRASHED, { status: 'crashed: exit code 7', isGray: true, level: 'bad' }, 'crashed'],
   [ENDED, { status: 'ended', isGray: true, level: 'ended' }, 'ended'],
   [PAUSED, { status: 'paused', isGray: false, level: 'warn', buttons: ['Resume', 'Save', 'Shut down'] }, 'paused'],
@@ -57,6 +54,9 @@ const STATES: [state: State, card: Partial<Card>, title: string][] = [
       { id: 3, command: 'save-state', state: 'failed', text: 'not saved: ENOSPC' },
     ],
   }, { sent: ['… pause sent', '✓ paused', '✗ not saved: ENOSPC'] }, 'active'],
+  [{ ...PAUSED, ...asking({ id: 'q1', message: 'x', parameters: [], times: '' }) }, {
+    status: 'paused', level: 'asks', statusLevel: 'warn', buttons: ['Answer', 'Resume', 'Save', 'Shut down'],
+  }, 'asks'],
 ];
 
 /** One browser runs all tests in sequence. */
