@@ -16,12 +16,8 @@ const FOLLOW_MS = 3_600_000; // how long the board then follows the command
 const MAX_ENTRIES = 50; // of the log
 const REFUSALS: readonly number[] = [400, 404, 409, 413]; // of an answer; a page takes a 401 for its own key
 
-/** What pages do not show of a view, or not as it is. */
-type Hidden =
-  'askAge' | 'asks' | 'detail' | 'fullName' | 'label' | 'machine' | 'pid' | 'report' | 'story' | 'summary' | 'title';
-
 /** What pages show: the system in words, and what the board knows besides. */
-export interface State extends Omit<View, Hidden> {
+export interface State extends Omit<View, 'asks'> {
   /** As given. */
   target: string;
   /** The fields of the detail that have the name of a parameter. */
@@ -238,14 +234,14 @@ export class BoardSystem extends FollowedSystem {
   /** The state, from what the system reports and what the board has noted. */
   #draw(): State {
     const { info, target } = this;
-    const { askAge, asks, detail, fullName, label, machine, pid, report, story, summary, title, ...view } = viewOf(this);
+    const view = viewOf(this);
     return {
       ...view,
-      name: `${machine && `${machine}/`}${view.name}`,
+      name: `${view.machine && `${view.machine}/`}${view.name}`,
       target: excerpt((target as Found).name ?? this.client.target),
       canSave: !this.#isWatched || view.canSave, // without an open page, reads are rare
       current: currentValues(info['detail'], this.#ownCommands),
-      asks: asks.length === 0 ? [] : readAsks(info),
+      asks: view.asks.length === 0 ? [] : readAsks(info),
       askEnds: readAskEnds(info),
       sent: this.#sent, sentCount: this.#sentCount,
       hasLog: hasLog(info),

@@ -96,7 +96,7 @@ export async function* observe(
 const HEARD_MS = 500; // values of `heardAt` that differ by less count as equal
 const STEP_MS = 1000; // shorter steps are not shown
 const SENT_MS = 1000; // a shutdown that has been sent takes effect by then, unless the program is in a step
-const SILENT_MS = 2000; // a system that ends closes its connections sooner
+const SILENT_MS = 2000; // a system that ends closes its connections sooner; a program that looks is heard of sooner
 const PACE_MS = 60_000; // the time left is computed from the pace of the last minute
 const { ACTIVE, OFFLINE, SHUTTING_DOWN } = SystemStatus;
 /** The statuses of a system that cannot be reached. */
@@ -137,7 +137,7 @@ export class FollowedSystem {
   #reading: Promise<boolean> | null = null;
   #steps: { at: number; done: number }[] = []; // when the progress grew
   #done: number | null = null; // the latest progress
-  #heard: { at: number; from: number } | null = null; // when the program last looked, and when a report first said so
+  #heard: { at: number; overdueAt: number } | null = null; // when the program last looked, and must look again
 
   constructor(target: FollowedSystem['target']) {
     this.target = target;
@@ -167,8 +167,8 @@ export class FollowedSystem {
    * show that: the latest one ages, too.
    */
   get unheardSince(): number | null {
-    const { at = null, from = Infinity } = this.#heard ?? {};
-    return this.isCurrent && this.infoAt - from >= STEP_MS ? at : null;
+    const { at = null, overdueAt = Infinity } = this.#heard ?? {};
+    return this.isCurrent && this.infoAt >= overdueAt ? at : null;
   }
 
   /** Why the status is not one that the system reports, or may be old; otherwise empty. */
@@ -275,8 +275,8 @@ export class FollowedSystem {
   /** The clock of the system may differ from ours, so that only the first report is compared with it. */
   #noteHeard(at: number): void {
     const before = this.#heard;
-    if (before === null) this.#heard = { at, from: at };
-    else if (Math.abs(at - before.at) > HEARD_MS) this.#heard = { at, from: this.infoAt };
+    if (before === null) this.#heard = { at, overdueAt: at + STEP_MS };
+    else if (Math.abs(at - before.at) > HEARD_MS) this.#heard = { at, overdueAt: this.infoAt + SILENT_MS };
   }
 
   /** Notes a command if it has saved, or failed to. A program without a way to save has not failed. */

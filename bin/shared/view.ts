@@ -133,7 +133,7 @@ function standingOf(system: FollowedSystem): Standing {
     word: isAsking ? 'asks' : isFailed ? 'failed' : word,
     level: isAsking ? 'asks' : isFailed ? 'bad' : statusLevel, statusLevel,
     isControllable: CONTROLLABLE.includes(status),
-    heading: isCrashed ? `crashed: ${describeEnd(end)}` : word,
+    heading: isCrashed ? `crashed: ${describeEnd(end)}${age && ','}` : word,
     when: age && (end !== null || status === 'paused' ? `${age} ago` : `for ${age}`),
     cause: isCrashed ? '' : describeAuthor(end ?? (isCurrent ? info : {})).trim(),
     holds: holds.slice(1).map((hold) => `and${agoOf(timeIn(hold, 'since'))}${describeAuthor(hold)}`),
@@ -261,8 +261,9 @@ function fieldOf([name, value]: [name: string, value: unknown]): Field {
   return { name: excerpt(name), value: isNumber ? value : excerpt(textOfJson(value)) };
 }
 
-function listedOf({ info, status }: FollowedSystem): Listed[] {
-  const all = commandsOf(info);
+function listedOf({ info, status, end }: FollowedSystem): Listed[] {
+  const isPendingEnd = (entry: Body): boolean => end !== null && entry['command'] === 'shutdown' && !hasEnded(entry);
+  const all = commandsOf(info).filter((entry) => !isPendingEnd(entry)); // it has taken effect
   const shown = all.filter(({ state }, index) => state === 'running' || index >= all.length - MAX_LISTED).reverse();
   return shown.map((entry) => {
     const isLost = status === OFFLINE && !hasEnded(entry);

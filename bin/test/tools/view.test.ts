@@ -114,7 +114,7 @@ describe('viewOf', LIMIT, () => {
         level: 'ended', statusLevel: 'ended', isControllable: false, story: 'offline: shutdown by ana: done',
       }, absent],
       [ended('exit code 7', 7), {
-        heading: 'crashed: exit code 7', word: 'crashed', when: '3 min ago', cause: '', error: '', level: 'bad',
+        heading: 'crashed: exit code 7,', word: 'crashed', when: '3 min ago', cause: '', error: '', level: 'bad',
         story: 'offline: exit code 7',
       }, absent],
       [ended('SIGTERM', 143), { heading: 'ended', cause: 'by itself: SIGTERM', level: 'ended' }, absent],

@@ -5,14 +5,15 @@ import { EventEmitter, once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { type Level, viewOf } from '../../../shared/view.ts';
 import { until } from '../../helpers.ts';
+import { systemOf } from '../view.ts';
 import { startBoard, type StartedBoard } from './helpers.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 import type { Ask, OwnCommand } from '../../../board/forms.ts';
 import type { Sample } from '../../../board/series.ts';
 import type { Update } from '../../../board/system.ts';
-import type { Level } from '../../../shared/view.ts';
 import type { Browser, Element } from './browser.ts';
 
 const POLL_MS = 250; // reading the page costs more than the page itself
@@ -108,10 +109,8 @@ export async function openStates(t: TestContext, browser: Browser, ...systems: r
 
 /** An active system that reports nothing. */
 const QUIET: Omit<Update, 'id' | 'target' | 'sentCount'> = {
-  name: 'box', process: '', status: 'active', fault: null, error: '', word: 'active', level: 'good',
-  statusLevel: 'good', isControllable: true, age: '', heading: 'active', when: '', cause: '', holds: [],
-  othersHold: '', step: '', canSave: true, saved: '', unsaved: '', failed: '', asks: [], progress: null, fields: [],
-  commands: [], current: [], askEnds: [], sent: [], accepts: [], hasLog: false,
+  ...viewOf(systemOf({ status: 'active', name: 'box' })), name: 'box',
+  asks: [], current: [], askEnds: [], sent: [], accepts: [], hasLog: false,
 };
 
 export const PAUSED: State = { status: 'paused', ...worded('paused', 'warn') };
