@@ -5,9 +5,7 @@ import { randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { launch, SystemStatus } from '../control.ts';
 import { advance, createSearch, evaluate, listCheckpoints, loadCheckpoint, saveCheckpoint } from './demo/search.ts';
-import {
-  describeOptions, EXIT, type Options, parseDuration, parseInteger, parseOptions, run, warn,
-} from './shared/cli.ts';
+import { describeOptions, EXIT, parseDuration, parseInteger, parseOptions, run, warn } from './shared/cli.ts';
 import {
   baseUrlOf, explainPort, parseServerOptions, placeOf, SERVER_ENVIRONMENT_HELP, SERVER_OPTIONS,
 } from './shared/client.ts';
@@ -16,9 +14,9 @@ import { LOG_OPTIONS, LogFile } from './shared/logfile.ts';
 const SLICE_STEPS = 200; // computed at once
 const SLICE_MS = 10; // from one slice to the next, so that its progress can be watched
 const round = (value: number): number => Number(value.toPrecision(4));
-
 const parseLoss = (option: string, text: string): number => parseInteger(option, text, 1, 100);
 const parseSeed = (option: string, text: string): number => parseInteger(option, text, 0, 2 ** 32 - 1);
+const parseMinutes = (option: string, text: string): number => parseDuration(option, text, 'minutes');
 
 const OPTIONS = {
   ...SERVER_OPTIONS,
@@ -27,12 +25,12 @@ const OPTIONS = {
   seed: { type: 'string', value: 'N', help: 'seed, from 0 to 4294967295 (default: random)', parse: parseSeed },
   load: { type: 'string', value: 'FILE', help: 'continue from a checkpoint; latest: from the newest in --states-dir' },
   'save-every': {
-    type: 'string', value: 'MINUTES', help: 'also save when the last save was MINUTES (or 90s, 2h) ago',
-    parse: (option, text) => parseDuration(option, text, 'minutes'),
+    type: 'string', value: 'MINUTES', parse: parseMinutes,
+    help: 'also save when the last save was MINUTES (or 90s, 2h) ago',
   },
   'states-dir': { type: 'string', value: 'DIR', default: 'states', help: 'folder for checkpoints (default states)' },
   ...LOG_OPTIONS,
-} as const satisfies Options;
+} as const;
 
 const HELP = `
 Usage: control-demo [options]
@@ -55,8 +53,7 @@ async function main(): Promise<number> {
   const server = parseServerOptions(access, {}, 'control-demo');
   const log = new LogFile(access, server.name as string).open(warn);
   const { host, port, ...options } = placeOf(server);
-  const newest = listCheckpoints(folder).at(-1);
-  const path = load === 'latest' ? newest : load;
+  const path = load === 'latest' ? listCheckpoints(folder).at(-1) : load;
   const { search, holds } = path === undefined ? { search: createSearch(seed), holds: [] } : loadCheckpoint(path);
   console.log(path === undefined ? `a new search, seed ${search.seed}` : `continues from ${path}`);
   let [nextSlice, nextPrint, nextSave] = [0, 0, Infinity]; // by performance.now()
@@ -108,8 +105,7 @@ async function main(): Promise<number> {
       },
     },
   }, {
-    ...options,
-    log,
+    ...options, log,
     webApiAddress: host === undefined || port === undefined ? undefined : [host, port],
     startPaused: holds,
   }).catch((error) => Promise.reject(explainPort(error, port)));
