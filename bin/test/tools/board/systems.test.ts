@@ -245,7 +245,7 @@ function failure(phase: string, code: string, fault: Fault): object {
 const OFFLINE = failure('connect', 'ECONNREFUSED', 'offline');
 const FULL = failure('connect', 'EMFILE', 'unknown');
 const SAVE_MS = 2000;
-const SAVED_AT = Date.now() - 210_000;
+const SAVED_AT = Date.now() - 3.5 * 3_600_000;
 
 /** The time of a report. */
 function timeOf(ms: number): string {
@@ -259,7 +259,7 @@ function listing(command: string, fields: object, more: object = {}): object {
 
 const SAVE = listing('save-state', { value: 'states/1', at: timeOf(SAVED_AT - SAVE_MS), seconds: 2, by: 'ana' });
 const FAILED_SAVE = listing('save-state', { state: 'failed', error: 'ENOSPC' });
-const SAVED: Pick<State, 'saved'> = { saved: 'saved states/1 3 min ago by ana' };
+const SAVED: Pick<State, 'saved'> = { saved: 'saved states/1 3 h ago by ana' };
 const NOTED = { saved: { value: 'states/1', at: SAVED_AT, by: 'ana' } };
 const NONE_FAILED: Partial<State> = { unsaved: '', failed: '' };
 const NO_WAY = 'no way to save: start control-run with --save-signal or --save-command';
@@ -336,8 +336,8 @@ const STATES: [what: string, replies: object[], state: Partial<State>, facts?: P
     { by: 'ben', reason: 'leak', since: timeOf(SAVED_AT) }, { by: 'ana', reason: 'lunch', since: timeOf(SAVED_AT) },
     { since: timeOf(SAVED_AT) }, { by: 'eve' },
   ] })], {
-    heading: 'paused', when: '3 min ago', cause: 'by ben: leak',
-    holds: ['and 3 min ago by ana: lunch', 'and 3 min ago by others', 'and by eve'],
+    heading: 'paused', when: '3 h ago', cause: 'by ben: leak',
+    holds: ['and 3 h ago by ana: lunch', 'and 3 h ago by others', 'and by eve'],
     othersHold: 'paused by ben: leak; and by ana: lunch; and by others; and by eve',
   }],
   ['paused by the board alone', [info({ status: 'paused', by: BY, holds: [{ by: BY }] })], {
@@ -349,7 +349,7 @@ const STATES: [what: string, replies: object[], state: Partial<State>, facts?: P
   ] })], {
     commands: [
       { text: 'see waiting for 0 s', state: 'waiting' },
-      ...Array<State['commands'][number]>(4).fill({ text: 'look waiting for 3 min, 3 min ago', state: 'waiting' }),
+      ...Array<State['commands'][number]>(4).fill({ text: 'look waiting for 3 h, 3 h ago', state: 'waiting' }),
       { text: 'say running for 0 s', state: 'running' },
     ],
   }],
