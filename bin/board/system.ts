@@ -237,7 +237,7 @@ export class BoardSystem extends FollowedSystem {
     const view = viewOf(this);
     return {
       ...view,
-      name: `${view.machine && `${view.machine}/`}${view.name}`,
+      name: [view.machine, view.name].filter((text) => text !== '').join('/'), // an absent machine has no name in it
       target: excerpt((target as Found).name ?? this.client.target),
       canSave: !this.#isWatched || view.canSave, // without an open page, reads are rare
       current: currentValues(info['detail'], this.#ownCommands),

@@ -56,7 +56,10 @@ export class Fleet<T extends FollowedSystem> {
       present.target = target;
       return present;
     }
-    const ended = this.all.filter((one) => this.hasEnded(one) || (one.target.socket && one.reply?.fault === 'offline'));
+    const ended = this.all.filter((one) => { // the socket of a system that ends is removed before that is noted
+      const { reply, target: { socket } } = one;
+      return this.hasEnded(one) || socket?.exists === false || (socket !== undefined && reply?.fault === 'offline');
+    });
     const { socket, client: { machine } } = target;
     const predecessor = ended.find(({ target: { socket: before }, client }) => {
       return before?.name === socket?.name && client.machine.label === machine.label;
