@@ -98,7 +98,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'The board showed a save that was refused',
-    edits: [['bin/board/state.ts', 'isOfRun && /^no way', 'false && /^no way']],
+    edits: [['bin/shared/describe.ts', 'isOfRun && /^no way', 'false && /^no way']],
   },
   {
     bug: '`watch` and `info` showed the end',
@@ -228,7 +228,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'The board showed a crash',
-    edits: [['bin/board/system.ts', 'end !== null && isCrash(end);', 'false;']],
+    edits: [['bin/shared/view.ts', 'end !== null && isCrash(end);', 'false;']],
   },
   {
     bug: 'The console missed a change',

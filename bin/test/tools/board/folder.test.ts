@@ -1,9 +1,13 @@
-// control-board --dir: systems of a folder that start and end.
+// control-board --dir: systems of a folder that start and end; what a fleet keeps of them.
 
 import assert from 'node:assert/strict';
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
+import { PrintableClient, type PrintableReply } from '../../../shared/client.ts';
+import { Fleet } from '../../../shared/fleet.ts';
+import { Socket } from '../../../shared/folder.ts';
+import { FollowedSystem } from '../../../shared/system.ts';
 import { freePort, makeFolder, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startWeb } from '../client/systems.ts';
@@ -100,6 +104,27 @@ describe('control-board --dir', { ...LIMIT, skip: lacks('Unix') }, () => {
     endOther();
     await startIn(t, folder, 'job-4');
     await untilShown(board, [['job-2', 'active'], ['job-b-3', 'offline'], ['job-4', 'active']]);
+  });
+});
+
+describe('A fleet', { ...LIMIT, skip: lacks('Unix') }, () => {
+  it('replaces a program of the same name whose socket is gone, also before a request has failed', (t) => {
+    const folder = makeFolder(t);
+    const fleet = new Fleet({ create: (target) => new FollowedSystem(target), maxEnded: 9 }); // follows nothing
+    const add = (id: string): FollowedSystem => {
+      const path = join(folder, `${id}.sock`);
+      writeFileSync(path, '');
+      const client = new PrintableClient(undefined, undefined, { socketPath: path });
+      const system = fleet.add({ name: `unix:${path}`, id, title: id, client, socket: new Socket(path) });
+      const reply = { ok: true, value: 'active', original: 'active', fault: null, body: INFO, tag: undefined };
+      system.note('active', reply as PrintableReply);
+      return system;
+    };
+    const [ended, , other] = [add('job-1'), add('job-2'), add('job-b-3')];
+    assert.equal(fleet.add(ended.target as Parameters<typeof fleet.add>[0]), ended);
+    for (const { target: { socket } } of [ended, other]) rmSync(socket?.path ?? '');
+    add('job-4');
+    assert.deepEqual(fleet.all.map(({ target: { id } }) => id), ['job-2', 'job-b-3', 'job-4']);
   });
 });
 

@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import { SystemStatus } from '../../../../control.ts';
-import { BY } from '../../../shared/client.ts';
+import { BY, type Fault } from '../../../shared/client.ts';
 import {
   assertHarmless, defer, freePort, HOSTILE, launchSystem, startBasicServer, startServer, until,
 } from '../../helpers.ts';
@@ -13,7 +13,6 @@ import { startSilent, startWeb } from '../client/systems.ts';
 import { checkMetrics, createSystem, INFO, LIMIT, newsOf, NOWHERE, startBoard, untilSystem } from './helpers.ts';
 import type { OwnCommand } from '../../../board/forms.ts';
 import type { BoardSystem, State, Update } from '../../../board/system.ts';
-import type { Fault } from '../../../shared/client.ts';
 
 describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, () => {
   it('reads the detail about once a second while a page is open, and rarely otherwise', async (t) => {
