@@ -82,6 +82,7 @@ export class BoardSystem extends FollowedSystem {
   #declaredAt = 0; // the board's version at their latest change
   #isWatched = false;
   #process = ''; // that the latest response names
+  #fields: Field[] = []; // as of the latest read, like the samples
   #sent: readonly SentCommand[] = [];
   #sentCount = 0;
 
@@ -141,11 +142,12 @@ export class BoardSystem extends FollowedSystem {
 
   /** Reads the detail, and takes a sample of its numbers if one is due. */
   async readDetail(): Promise<void> {
-    this.publish(); // ages grow, also while the system is silent
+    if (this.unansweredSince !== null) this.publish(); // that grows while requests wait
     const isRead = await this.read(() => this.publish());
+    if (isRead) this.#fields = viewOf(this).fields;
     if (isRead && this.#isWatched && this.#series.isDue) {
       const time = this.#board.nextVersion(); // later than any version that a page has
-      this.#series.add(time, numbersIn(viewOf(this).fields).filter(([name]) => !/^(run\.)?pid$/.test(name)));
+      this.#series.add(time, numbersIn(this.#fields).filter(([name]) => !/^(run\.)?pid$/.test(name)));
     }
     this.publish();
   }
@@ -240,6 +242,7 @@ export class BoardSystem extends FollowedSystem {
       name: [view.machine, view.name].filter((text) => text !== '').join('/'), // an absent machine has no name in it
       target: excerpt((target as Found).name ?? this.client.target),
       canSave: !this.#isWatched || view.canSave, // without an open page, reads are rare
+      fields: this.#fields,
       current: currentValues(info['detail'], this.#ownCommands),
       asks: view.asks.length === 0 ? [] : readAsks(info),
       askEnds: readAskEnds(info),
