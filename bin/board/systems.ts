@@ -41,7 +41,7 @@ export class Systems {
   #nextId = 0;
 
   constructor(targets: readonly Found[]) {
-    for (const target of targets) this.#fleet.add(target);
+    for (const target of targets) this.#fleet.add(target, true);
   }
 
   get all(): BoardSystem[] {

@@ -84,7 +84,7 @@ class Top {
     stdin.on('keypress', this.#onKey).on('end', quit).on('error', quit);
     this.#rawMode = startRawMode(this.#enter);
     if (this.#rawMode.isOn) this.#enter();
-    for (const target of targets) this.#fleet.add(target);
+    for (const target of targets) this.#fleet.add(target, true);
     for (const folder of folders) void this.#addAll(folder, timeoutMs);
     const timer = setInterval(() => this.#read(), READ_MS);
     await once(this.#end.signal, 'abort');

@@ -24,6 +24,7 @@ export class Fleet<T extends FollowedSystem> {
   readonly #settings: Settings<T>;
   readonly #systems: Map<T, AbortController> = new Map(); // how to end its requests; the latest last
   readonly #ended: WeakSet<T> = new WeakSet();
+  readonly #lasting: WeakSet<T> = new WeakSet();
 
   constructor(settings: Settings<T>) {
     this.#settings = settings;
@@ -36,7 +37,7 @@ export class Fleet<T extends FollowedSystem> {
 
   /** Whether it has left its folder. A system that comes later at the same path is another one. */
   hasEnded(system: T): boolean {
-    return this.#ended.has(system) || system.hasLeft;
+    return !this.#lasting.has(system) && (this.#ended.has(system) || system.hasLeft);
   }
 
   /** Notes which systems have left their folders. Those that are followed need no such call. */
@@ -46,8 +47,12 @@ export class Fleet<T extends FollowedSystem> {
     }
   }
 
-  /** Returns the system at an address. A new one replaces an ended one of its name, or else the oldest of too many. */
-  add(target: Found): T {
+  /**
+   * Returns the system at an address. A new one replaces an ended one of its name, or else the oldest of too many.
+   *
+   * @param isLasting It was given: it stays, and may come back at its address.
+   */
+  add(target: Found, isLasting: boolean = false): T {
     const present = this.all.find((one) => one.client.key === target.client.key && !this.hasEnded(one));
     if (present !== undefined) {
       const end = this.#systems.get(present) as AbortController;
@@ -58,6 +63,7 @@ export class Fleet<T extends FollowedSystem> {
     }
     const ended = this.all.filter((one) => { // the socket of a system that ends is removed before that is noted
       const { reply, target: { socket } } = one;
+      if (this.#lasting.has(one)) return false;
       return this.hasEnded(one) || socket?.exists === false || (socket !== undefined && reply?.fault === 'offline');
     });
     const { socket, client: { machine } } = target;
@@ -70,6 +76,7 @@ export class Fleet<T extends FollowedSystem> {
     const system = this.#settings.create(target);
     const end = new AbortController();
     this.#systems.set(system, end);
+    if (isLasting) this.#lasting.add(system);
     void this.#follow(system, end.signal);
     return system;
   }
@@ -100,7 +107,7 @@ export class Fleet<T extends FollowedSystem> {
       onReply?.(system, reply);
       if (reply.ok) continue;
       const isGone = reply.fault === 'offline' || system.client.machine.label !== ''; // a far end need not refuse
-      if (isGone && system.hasLeft) return void this.#ended.add(system);
+      if (isGone && this.hasEnded(system)) return void this.#ended.add(system);
       await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
     }
   }

@@ -107,6 +107,18 @@ describe('control-board --dir', { ...LIMIT, skip: lacks('Unix') }, () => {
   });
 });
 
+it('control-board shows a given system again that comes back at its path', { ...LIMIT, skip: lacks('Unix') }, async (t) => {
+  const folder = makeFolder(t);
+  const end = await startIn(t, folder, 'train');
+  const board = await startBoard(t, ['train'], ['--dir', folder]);
+  await untilShown(board, [['train', 'active']]);
+  end();
+  await untilShown(board, [['train', 'offline']]);
+  await startIn(t, folder, 'train');
+  await untilShown(board, [['train', 'active']]);
+  assert.deepEqual((await newsOf(board)).ids, [0]);
+});
+
 describe('A fleet', { ...LIMIT, skip: lacks('Unix') }, () => {
   it('replaces a program of the same name whose socket is gone, also before a request has failed', (t) => {
     const folder = makeFolder(t);
