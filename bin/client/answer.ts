@@ -8,11 +8,11 @@ import {
   describeGiven, describeOpen, isArgument, isQuestionId, type Question, questionsIn, readAnswer,
 } from '../shared/declared.ts';
 import { commandsOf, haveQuestionsChanged } from '../shared/describe.ts';
+import { inParallel } from '../shared/folder.ts';
 import { printable } from '../shared/text.ts';
 import { notSent, SENDING } from './send.ts';
 import { failure, type Outcome, type Verb, verb } from './verb.ts';
-import type { PrintableClient, PrintableReply } from '../shared/client.ts';
-import type { Target } from '../shared/folder.ts';
+import type { PrintableClient } from '../shared/client.ts';
 
 export const answer: Verb = verb({
   ...COMMANDS.answer,
@@ -34,16 +34,13 @@ export const answer: Verb = verb({
   },
   targets: ({ id }) => ({ several: id === '' ? 'mistake' : 'all', hint: '; an answer is --yes, --no or name=value' }),
   async run({ argument: { id, given }, values: { by = BY, reason }, targets, each }) {
-    const replies = new Map<Target, PrintableReply>();
-    await each(async (target) => {
+    const askers = await inParallel(targets, async (target) => {
       const reply = await target.client.request('info'); // has the program note the time, which the next one reports
-      replies.set(target, reply.ok && id === '' ? await target.client.request('info') : reply);
-      return null;
+      return { target, reply: reply.ok && id === '' ? await target.client.request('info') : reply };
     });
-    const askers = targets.map((target) => ({ target, reply: replies.get(target) as PrintableReply }));
     const reportFailed = (): Promise<void> => each(async (target) => {
-      const reply = replies.get(target) as PrintableReply;
-      return reply.ok ? null : notSent('answer', reply);
+      const { reply } = askers.find((asker) => asker.target === target) ?? {};
+      return reply?.ok === false ? notSent('answer', reply) : null;
     });
     if (askers.every(({ reply }) => !reply.ok)) return reportFailed();
     const open = askers.flatMap(({ target, reply: { body } }) => {

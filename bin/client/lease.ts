@@ -3,10 +3,10 @@
 import { setMaxListeners } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { EXIT, warn } from '../shared/cli.ts';
-import { ADDRESS_PARTS } from '../shared/client.ts';
+import { ADDRESS_PARTS, statusNameOf } from '../shared/client.ts';
 import { commandsOf, describeCause, hasEnded } from '../shared/describe.ts';
 import { type Body, localTime } from '../shared/text.ts';
-import { finish, notSent, optionsOf, refuseBasic, type Sending } from './send.ts';
+import { finish, optionsOf, refuse, type Sending } from './send.ts';
 import { failure, type Outcome, type Task } from './verb.ts';
 import type { Target } from '../shared/folder.ts';
 import type { Sources } from '../shared/names.ts';
@@ -18,12 +18,11 @@ const CHECK_MS = 30_000; // timers stop while the machine is suspended, so the c
 export async function resumeMine(target: Target, values: Sending): Promise<Outcome> {
   const { client } = target;
   const reply = await client.request('info');
-  const refused = refuseBasic('--mine', reply);
+  const refused = refuse('resume', '--mine', reply);
   if (refused !== null) return refused;
-  if (!reply.ok) return notSent('resume', reply);
   const isPausing = commandsOf(reply.body).some((entry) => entry['command'] === 'pause' && !hasEnded(entry));
-  const isActive = reply.value === 'active' && !isPausing;
-  if (isActive) return { exitCode: EXIT.DONE, text: reply.value, json: { status: reply.value } };
+  const before = statusNameOf(reply);
+  if (before === 'active' && !isPausing) return { exitCode: EXIT.DONE, text: before, json: { status: before } };
   const options = { ...optionsOf(values, target), mine: true, output: undefined };
   const resumed = await finish(client, 'resume', options);
   if (resumed.exitCode !== EXIT.DONE) return resumed;
@@ -54,8 +53,8 @@ export async function pauseFor(durationMs: number, { words, values, each }: Paus
     if (signal.aborted) return null;
     const { client } = target;
     const reply = await client.request('info', { signal });
-    const pause = (): Promise<Outcome> => finish(client, 'pause', { ...optionsOf(values, target), signal });
-    const outcome = refuseBasic('--for', reply) ?? (reply.ok ? await pause() : notSent('pause', reply));
+    const outcome = refuse('pause', '--for', reply) ??
+      await finish(client, 'pause', { ...optionsOf(values, target), signal });
     const { exitCode, isSent = true } = outcome;
     const isPending = exitCode === EXIT.NOT_REACHED || exitCode === EXIT.NO_ANSWER; // it may still be paused
     if (isSent && (exitCode === EXIT.DONE || isPending)) paused.push(target);

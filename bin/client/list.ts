@@ -1,44 +1,46 @@
 // control-client list: the targets or all live systems in a folder, and what they are doing; and the tables for it.
 
 import { EXIT, paintStatus, warn } from '../shared/cli.ts';
-import { inParallel, type Target } from '../shared/folder.ts';
-import { seen } from '../shared/system.ts';
+import { type FollowedSystem, seen } from '../shared/system.ts';
 import { jobState } from '../shared/terminal.ts';
-import { type Body, excerptOf, printable, printableJson } from '../shared/text.ts';
+import { excerptOf, printable, printableJson } from '../shared/text.ts';
 import { compareViews, type View, viewOf } from '../shared/view.ts';
 import { failure, TIMEOUT, type Verb, verb, warnUnreachable } from './verb.ts';
+import type { Target } from '../shared/folder.ts';
 
 interface Listed {
   target: Target;
+  system: FollowedSystem;
   view: View;
-  info: Body;
-  /** Complete, as JSON has it. */
-  error: string;
 }
 
-/** Prints a line for each system; on a terminal, a table. Returns the exit code. */
-async function printAll(targets: readonly Target[], isJson: boolean): Promise<number> {
-  const all: Listed[] = [];
-  let exitCode: number = EXIT.DONE;
-  await inParallel(targets, async (target) => {
-    const reply = await target.client.ask();
-    if (reply.fault === 'offline' && target.socket !== undefined) return; // it has ended
-    const system = seen(target, reply);
-    all.push({ target, view: viewOf(system), info: system.info, error: system.error });
-    exitCode = Math.max(exitCode, reply.ok ? EXIT.DONE : failure(reply).exitCode);
-  });
-  all.sort((one, other) => compareViews(one.view, other.view));
-  if (isJson) all.forEach((one) => console.log(toJson(one)));
-  else if (process.stdout.isTTY && all.length > 0) {
-    print(new Table().linesOf(all.map(({ view }) => view), terminalSize().columns));
-  } else print(linesOf(all));
-  for (const { target, error } of all) {
-    if (error !== '') warn(`${target.title}: ${error}`);
-  }
-  return exitCode;
-}
+export const list: Verb = verb({
+  name: 'list', elsewhere: ['ls', 'ps'], options: { timeout: TIMEOUT },
+  help: 'list the targets, or what runs here: name, process, status, since when, and target or detail',
+  targets: () => ({ several: 'all', none: { exitCode: EXIT.DONE, json: undefined }, isQuick: true }),
+  async run({ values, each }) {
+    const all: Listed[] = [];
+    await each(async (target) => {
+      const reply = await target.client.ask();
+      if (reply.fault === 'offline' && target.socket !== undefined) return null; // it has ended
+      const system = seen(target, reply);
+      all.push({ target, system, view: viewOf(system) });
+      return reply.ok ? null : { exitCode: failure(reply).exitCode };
+    });
+    all.sort((one, other) => compareViews(one.view, other.view));
+    const views = all.map(({ view }) => view);
+    const isTable = process.stdout.isTTY && all.length > 0;
+    const lines = values.json === true ? all.map(toJson)
+      : isTable ? new Table().linesOf(views, terminalSize().columns) : linesOf(all);
+    for (const line of lines) console.log(line.trimEnd());
+    for (const { target, system: { error } } of all) {
+      if (error !== '') warn(`${target.title}: ${error}`);
+    }
+    return warnUnreachable();
+  },
+});
 
-function toJson({ target, view: { machine, name, pid, status, asks }, info, error }: Listed): string {
+function toJson({ target, system: { info, error }, view: { machine, name, pid, status, asks } }: Listed): string {
   const [reported, since, by, reason] = ['name', 'since', 'by', 'reason'].map((field) => excerptOf(info[field]));
   return printableJson({
     target: target.name, machine: machine || undefined, name: reported || name,
@@ -60,10 +62,6 @@ function linesOf(all: readonly Listed[]): string[] {
     const width = widths[column] ?? 0;
     return isNumber[column] === true ? text.padStart(width) : text.padEnd(width);
   }).join('  '));
-}
-
-function print(lines: readonly string[]): void {
-  for (const line of lines) console.log(line.trimEnd());
 }
 
 // ───── Widths ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -221,12 +219,3 @@ export class Screen {
     process.stdout.off('resize', this.redraw);
   }
 }
-
-// ───── The verb ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-export const list: Verb = verb({
-  name: 'list', elsewhere: ['ls', 'ps'], options: { timeout: TIMEOUT },
-  help: 'list the targets, or what runs here: name, process, status, since when, and target or detail',
-  targets: () => ({ several: 'all', none: { exitCode: EXIT.DONE, json: undefined }, isQuick: true }),
-  run: async ({ targets, values }) => Math.max(await printAll(targets, values.json === true), warnUnreachable()),
-});

@@ -5,7 +5,7 @@ import { COMMANDS } from '../shared/commands.ts';
 import {
   acceptedBy, describeAccepts, isArgument, parseArguments, readArguments, type Typed,
 } from '../shared/declared.ts';
-import { checkSending, send, SENDING, type Sending } from './send.ts';
+import { checkSending, notSent, send, SENDING, type Sending } from './send.ts';
 import { failure, type Outcome, type Verb, verb } from './verb.ts';
 import type { Target } from '../shared/folder.ts';
 
@@ -44,10 +44,7 @@ async function runDeclared(target: Target, invocation: Invocation | null, values
     const error = 'the server takes only pause, resume, save-state and shutdown';
     return { exitCode: EXIT.REFUSED, json: { error }, error };
   }
-  if (!reply.ok) {
-    const before = invocation === null ? '' : `${invocation.name} not sent: `;
-    return failure({ ...reply, error: before + reply.error, original: before + reply.original });
-  }
+  if (!reply.ok) return invocation === null ? failure(reply) : notSent(invocation.name, reply);
   const accepts = acceptedBy(reply.body);
   const names = [...accepts.keys()].join(', ');
   const none = names === '' ? 'the program declares no commands' : '';

@@ -71,10 +71,11 @@ const EXIT_CODES: Record<Followed['outcome'], number> = {
   done: EXIT.DONE, failed: EXIT.REFUSED, pending: EXIT.NOT_REACHED, offline: EXIT.OFFLINE, unanswered: EXIT.NO_ANSWER,
 };
 
-/** Refuses an option unless the server is a control.ts that knows it: others ignore it. Otherwise returns null. */
-export function refuseBasic(option: string, reply: PrintableReply): Outcome | null {
-  if (reply.ok ? isCurrent(reply.body) : reply.fault !== 'lacking') return null;
-  const error = `${option} requires a server with control.ts 0.18 or later: leave it out`;
+/** The outcome of a command with an option unless the server is a control.ts that knows it; null to send it. */
+export function refuse(command: string, option: string, reply: PrintableReply): Outcome | null {
+  const isKnown = reply.ok ? isCurrent(reply.body) : reply.fault !== 'lacking';
+  if (isKnown) return reply.ok ? null : notSent(command, reply);
+  const error = `${option} requires a server with control.ts 0.18 or later: leave it out`; // others ignore it
   return { exitCode: EXIT.USAGE, json: { error }, error, isSent: false };
 }
 
@@ -88,9 +89,8 @@ export function notSent(command: string, reply: FailedReply): Outcome {
 export async function finish(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {
   if (options.expires !== undefined) {
     const reply = await client.request('info', { signal: options.signal });
-    const refused = refuseBasic('--timeout', reply);
+    const refused = reply.fault === 'offline' ? null : refuse(command, '--timeout', reply);
     if (refused !== null) return refused;
-    if (!reply.ok && reply.fault !== 'offline') return notSent(command, reply);
   }
   const followed = await follow(client, command, options);
   const { outcome, value, status, summary, received, seconds } = followed;
