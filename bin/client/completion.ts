@@ -1,22 +1,9 @@
-// control-client completion: Tab in bash, zsh and fish. The script of a shell passes the line before the cursor to
-// `control-client __complete`, which prints what may come next: a directive, and after `words` one word per line, with
-// a tab and its help if it has one.
-//
-//   words            the lines that follow
-//   files START      file names; the word begins with START, such as `--targets=`
-//   hosts START      host names
+// control-client completion: the scripts with which bash, zsh and fish ask complete.ts what may come next.
 
-import { parseArgs } from 'node:util';
-import { EXIT, listOf, type NamedOption, type Options, withCommon } from '../shared/cli.ts';
-import { findCommand } from '../shared/commands.ts';
-import {
-  acceptedBy, completeAnswer, COMPLETION_MS, completionsOf, isArgument, isQuestionId, questionsIn, wordsBefore,
-} from '../shared/declared.ts';
-import { logsOfUser, nameInLogPath as nameOf } from '../shared/log.ts';
-import { completeName, select, type Sources } from '../shared/names.ts';
-import { PATIENCE_MS } from '../shared/via.ts';
+import { listOf } from '../shared/cli.ts';
 import { parseChoice, type Verb, verb } from './verb.ts';
 
+/** The scripts pass it with the line before the cursor. */
 export const COMPLETE = '__complete';
 
 /** The shells that have a completion. */
@@ -74,84 +61,3 @@ function __control_client
 end
 complete -c control-client -f -a '(__control_client)'`,
 };
-
-/** @param args The line, and the part of the last word that the shell replaces. */
-export async function complete(verbs: readonly Verb[], options: Options, args: readonly string[]): Promise<number> {
-  const [line = '', replaced] = args;
-  const [, ...words] = wordsBefore(line);
-  let limit: NodeJS.Timeout | undefined;
-  try {
-    const limitMs = /\s--via\b/.test(line) || process.env['CONTROL_VIA'] ? PATIENCE_MS : COMPLETION_MS;
-    limit = setTimeout(() => process.exit(EXIT.DONE), limitMs); // a DNS lookup cannot be aborted
-    await printCandidates(verbs, withCommon(options), words, replaced);
-  } catch {} // the user is still typing; the complete line reports errors
-  clearTimeout(limit);
-  return EXIT.DONE;
-}
-
-async function printCandidates(
-  verbs: readonly Verb[],
-  options: readonly NamedOption[],
-  words: string[],
-  replaced: string | undefined,
-): Promise<void> {
-  const current = words.pop() ?? '';
-  const kept = Math.max(0, current.length - (replaced ?? current).length); // bash replaces what follows = or :
-  const offer = (offers: readonly string[]): void => {
-    for (const word of offers) if (word.startsWith(current)) console.log(word.slice(kept));
-  };
-  const known = Object.fromEntries(options);
-  const config = { options: known, strict: false, allowPositionals: true, tokens: true } as const;
-  const { values, positionals, tokens } = parseArgs({ ...config, args: words });
-  const last = tokens.at(-1);
-  const [start = '', named = ''] = /^--([a-z-]+)=/.exec(current) ?? [];
-  const isPending = last?.kind === 'option' && last.value === undefined && known[last.name]?.type === 'string';
-  const option = known[isPending ? last.name : named];
-  const isOption = current.startsWith('-');
-  if (typeof option?.completion === 'string') return console.log(`${option.completion} ${start}`);
-  console.log('words');
-  if (option !== undefined) {
-    const list = current.slice(0, Math.max(start.length, current.lastIndexOf(',') + 1));
-    return offer((option.completion ?? []).map((word) => list + word));
-  }
-  if (isOption) {
-    const [word] = positionals;
-    const command = findCommand(verbs, word ?? '');
-    const isTaken = ([name]: NamedOption): boolean => {
-      if (command?.lacks?.includes(name) === true) return false;
-      const isCommon = !verbs.some(({ options: own = {} }) => name in own);
-      return word === undefined || isCommon || Object.hasOwn(command?.options ?? {}, name);
-    };
-    return offer(options.filter(isTaken).flatMap(([name, { short, help: what }]) => {
-      return [...short === undefined ? [] : [`-${short}\t${what}`], `--${name}\t${what}`];
-    }));
-  }
-  return offerArguments(verbs, positionals, values as Sources, current, offer);
-}
-
-/** Offers commands of control-client, or what follows one. */
-async function offerArguments(
-  verbs: readonly Verb[],
-  [word, name, ...others]: string[],
-  values: Sources,
-  current: string,
-  offer: (words: readonly string[]) => void,
-): Promise<void> {
-  if (word === undefined) return offer(verbs.map((command) => `${command.name}\t${command.help}`));
-  const command = findCommand(verbs, word);
-  if (command === undefined) return;
-  if (name === undefined && command.argument !== undefined) offer(command.argument.values ?? []);
-  else if (!command.isLocal) {
-    const ended = command.name === 'log' ? logsOfUser().map(nameOf).filter((logged) => /^\w[\w.-]*$/.test(logged)) : [];
-    offer([...new Set([...await completeName(current, values), ...ended])]);
-  }
-  if (command.name !== 'run' && command.name !== 'answer') return;
-  const isFirst = command.name === 'run' || isQuestionId(name ?? ''); // otherwise, the first word may be a target
-  const after = name === undefined || isFirst ? others : [name, ...others];
-  const targetWords = after.filter((other) => !isArgument(other));
-  const { targets } = await select(targetWords, { ...values, timeoutMs: COMPLETION_MS }, 'all');
-  const reply = targets.length === 1 ? await targets[0]?.client.request('info') : undefined;
-  const typed = [...name !== undefined && isFirst ? [name] : [], ...after.filter(isArgument), current];
-  if (command.name === 'run') offer(completionsOf(acceptedBy(reply?.body ?? {}), typed));
-  else if (reply?.ok === true) offer(completeAnswer(questionsIn(reply.body), typed, false));
-}

@@ -8,8 +8,9 @@ import { inParallel, type Target } from '../shared/folder.ts';
 import { NoSystem, select, type Selection, type Sources } from '../shared/names.ts';
 import { printableJson } from '../shared/text.ts';
 import { unreachable } from '../shared/via.ts';
-import { complete, COMPLETE } from './completion.ts';
-import { checkOptions, findVerb, helpOn, NAME, OPTIONS, VERBS } from './verbs.ts';
+import { complete } from './complete.ts';
+import { COMPLETE } from './completion.ts';
+import { checkOptions, findVerb, helpOn, NAME, OPTIONS } from './verbs.ts';
 import { type Meaning, type Outcome, type Task, type Values, type Verb, warnUnreachable } from './verb.ts';
 import type { SENDING } from './send.ts';
 
@@ -32,7 +33,7 @@ const NOTHING: Found = { targets: [], folders: [], none: '', waitedMs: 0 };
  * @throws {UsageError} If the arguments are wrong.
  */
 export async function main(args: readonly string[] = process.argv.slice(2)): Promise<number> {
-  if (args[0] === COMPLETE) return complete(VERBS, OPTIONS, args.slice(1));
+  if (args[0] === COMPLETE) return complete(args.slice(1));
   const parsed = parseOptions({ ...OPTIONS, ...NAME }, helpOn, Infinity, args);
   if (parsed === null) return EXIT.DONE;
   const { values, positionals: [word, ...words] } = parsed as { values: Given; positionals: string[] };

@@ -76,14 +76,20 @@ export const OPTIONS: Options = {
 /** Refused, because a name is a target. */
 export const NAME: Options = { name: { type: 'string', help: '' } };
 
+/** Whether a verb has an option. */
+export function takes({ options: own = {}, lacks = [] }: Pick<Verb, 'options' | 'lacks'>, option: string): boolean {
+  return option in own || !(option in OWN || lacks.includes(option));
+}
+
 /** @throws {UsageError} If the verb would ignore an option. */
-export function checkOptions({ name, options: own = {}, lacks = [] }: Verb, values: object): void {
+export function checkOptions(found: Verb, values: object): void {
+  const { name, lacks } = found;
   for (const [option, value] of Object.entries(values)) {
     if (option === 'via') continue; // log refuses CONTROL_VIA, too
     if (option in NAME) throw new UsageError(`unknown option '--name': a name is a target: ${name} ${value}`);
+    if (takes(found, option)) continue;
     const rule = `${name} takes targets as words only; without any, it is about all systems`;
-    if (lacks.includes(option)) throw new UsageError(`--${option} and ${name} are mutually exclusive: ${rule}`);
-    if (!(option in OWN) || option in own) continue;
+    if (lacks?.includes(option) === true) throw new UsageError(`--${option} and ${name} are mutually exclusive: ${rule}`);
     const owners = VERBS.filter(({ options = {} }) => option in options).map((owner) => owner.name);
     throw new UsageError(`--${option} requires ${listOf(owners)}, got '${name}'`);
   }
@@ -128,10 +134,8 @@ const MORE_HELP = 'Targets, environment variables, exit codes: control-client --
 export function helpOn(word: string = 'help'): string {
   const found = findCommand(VERBS, word);
   if (found === undefined || found === help) return HELP.trim();
-  const { name, isLocal, options: own = {}, lacks = [], example = name } = found;
-  const taken = Object.entries({ ...OPTIONS, ...own }).filter(([option]) => {
-    return option in own || !(isLocal === true || option in OWN || lacks.includes(option));
-  });
-  const options = Object.fromEntries(taken);
+  const { name, isLocal, options: own, example = name } = found;
+  const taken = Object.entries({ ...OPTIONS, ...own }).filter(([option]) => takes(found, option));
+  const options = isLocal ? {} : Object.fromEntries(taken);
   return [helpOf(found), describeOptions(options), `Example: control-client ${example}\n${MORE_HELP}`].join('\n\n');
 }
