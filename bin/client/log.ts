@@ -50,11 +50,6 @@ interface Logged {
   hasBegun: boolean;
 }
 
-interface Row {
-  title: string;
-  line: Line;
-}
-
 /** Prints the logs of the targets: names, addresses and files; without any, all logs of this user on this machine. */
 export const log: Verb = verb({
   name: 'log', elsewhere: ['logs', 'history'], example: 'log train.py --since 3:00',
@@ -79,7 +74,7 @@ export const log: Verb = verb({
     await logs.update();
     logs.checkNames();
     logs.addRunning();
-    logs.warnIfEmpty(since);
+    logs.warnIfEmpty();
     logs.print();
     while (isFollowed && !end.aborted) {
       await sleep(POLL_MS, undefined, { signal: end }).catch(() => {});
@@ -105,9 +100,9 @@ async function choose(
   const choices: Choice[] = [];
   const addRunning = async (target: Target): Promise<void> => {
     const found = await findRunning(target);
-    if ('error' in found) warn(`${target.title}: ${target.client.shorten(found.error)}`);
-    if ('error' in found) exitCode = Math.max(exitCode, found.exitCode);
-    else choices.push(found);
+    if (!('error' in found)) return void choices.push(found);
+    warn(`${target.title}: ${target.client.shorten(found.error)}`);
+    exitCode = Math.max(exitCode, found.exitCode);
   };
   if (words.length === 0 && !isAddress) choices.push({ paths: logsOfUser, isMeant: () => true });
   else if (isAddress) await Promise.all((await select(words, { ...values, timeoutMs }, 'all')).targets.map(addRunning));
@@ -149,7 +144,6 @@ async function findRunning({ client }: Pick<Target, 'client'>): Promise<Choice |
   return { error: other === '' ? NO_LOG : where, exitCode: EXIT.REFUSED };
 }
 
-const FILE_FORM = 'a file has a slash or ends in .jsonl';
 const NO_LOG = 'the system keeps no log: it was started without one, or is older than 0.17';
 
 /** Whether an entry is of a system with that name or process id, or both: `train`, `2551`, `train-2551`, `train-*`. */
@@ -173,7 +167,7 @@ class Logs {
   readonly #names: Set<string> = new Set(); // of all systems in the logs where a name is looked up, as targets
   readonly #found: Set<Choice> = new Set(); // what the logs have entries of
   readonly #warned: Set<string> = new Set(); // the paths of logs with a warning
-  #rows: Row[] = []; // not printed yet
+  #rows: { title: string; line: Line }[] = []; // not printed yet
   #width = 0; // of the titles
 
   constructor(choices: readonly Choice[], options: LogOptions) {
@@ -181,7 +175,8 @@ class Logs {
     this.#options = options;
   }
 
-  warnIfEmpty(since: number): void {
+  warnIfEmpty(): void {
+    const { since } = this.#options;
     const start = since === -Infinity ? '' : ` since ${localTime(new Date(since))}`;
     if (this.#readers.size === 0) warn(`there is no log in '${stateFolder()}'`);
     else if (this.#rows.length === 0) warn(`nothing is logged${start}`);
@@ -236,12 +231,12 @@ class Logs {
       const names = [...this.#names].sort();
       const all = names.length === 0 || names.length > MAX_SHOWN ? '' : `, only of ${names.join(', ')}`;
       const where = `'${stateFolder()}'${suggest(name, names) || all}`;
-      throw new UsageError(`there is no log of '${name}' in ${where}; ${FILE_FORM}`);
+      throw new UsageError(`there is no log of '${name}' in ${where}; a file has a slash or ends in .jsonl`);
     }
   }
 
   #note(path: string, entries: readonly Body[], choices: readonly Choice[]): void {
-    const { since, isJson } = this.#options;
+    const { since } = this.#options;
     for (const entry of entries) {
       const { name, pid } = entry as { name: string; pid: number };
       if (choices.some((choice) => choice.name !== undefined)) this.#names.add(nameInPath(name));
@@ -252,8 +247,7 @@ class Logs {
       const isMeant = timeOf(entry) >= since;
       if (isMeant) this.#begin(system);
       const lines = system.story.tell(entry);
-      if (!isJson) this.#push(system, lines.filter(({ time }) => time >= since));
-      else if (isMeant) this.#pushEntry(system, entry);
+      this.#push(system, lines.filter(({ time }) => time >= since), isMeant ? entry : undefined);
     }
   }
 
@@ -273,16 +267,14 @@ class Logs {
     const { hasBegun, story: { isOpen, status } } = system;
     system.hasBegun = true;
     if (!hasBegun) system.story.unfold();
-    if (hasBegun || !isOpen || status === null) return;
-    if (this.#options.isJson) this.#pushEntry(system, status.entry);
-    else this.#push(system, [status]);
+    if (!hasBegun && isOpen && status !== null) this.#push(system, [status], status.entry);
   }
 
   #cut(system: Logged): void {
     const isShown = this.#isShown(system);
     if (isShown) this.#begin(system);
     const lines = system.story.cut(hostOf(system.path) === hostname());
-    if (isShown && !this.#options.isJson) this.#push(system, lines);
+    if (isShown) this.#push(system, lines);
   }
 
   /** Whether a system that may have ended is shown. Without an entry since then, only the latest one of its name is. */
@@ -297,19 +289,14 @@ class Logs {
     for (const system of this.#systems.values()) {
       if (!system.story.isOpen || (isElsewhere(system) && !this.#isShown(system))) continue;
       this.#begin(system);
-      if (!this.#options.isJson) this.#push(system, system.story.describeUnfinished());
+      this.#push(system, system.story.describeUnfinished());
     }
   }
 
-  #push({ title }: Logged, lines: readonly Line[]): void {
-    for (const line of lines) this.#rows.push({ title, line });
-  }
-
-  #pushEntry(system: Logged, entry: Body): void {
-    const { time, name, pid, event } = entry;
-    const json = printableJson(entry);
-    const text = json.startsWith('{') ? json : printableJson({ time, name, pid, event }); // it is nested too deep
-    this.#push(system, [{ time: timeOf(entry), text, status: '', entry }]);
+  /** @param entry With `--json`, it is printed instead of the lines. */
+  #push({ title }: Logged, lines: readonly Line[], entry?: Body): void {
+    const shown = !this.#options.isJson ? lines : entry === undefined ? [] : [jsonOf(entry)];
+    for (const line of shown) this.#rows.push({ title, line });
   }
 
   print(): void {
@@ -330,6 +317,13 @@ class Logs {
     if (!this.#warned.has(path)) warn(message);
     this.#warned.add(path);
   }
+}
+
+function jsonOf(entry: Body): Line {
+  const { time, name, pid, event } = entry;
+  const json = printableJson(entry);
+  const text = json.startsWith('{') ? json : printableJson({ time, name, pid, event }); // it is nested too deep
+  return { time: timeOf(entry), text, status: '', entry };
 }
 
 /** Whether it has logged on another machine, so that nobody knows whether it lives. */
