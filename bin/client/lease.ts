@@ -6,12 +6,11 @@ import { EXIT, warn } from '../shared/cli.ts';
 import { ADDRESS_PARTS, statusNameOf } from '../shared/client.ts';
 import { commandsOf, describeCause, hasEnded } from '../shared/describe.ts';
 import { type Body, localTime } from '../shared/text.ts';
-import { finish, optionsOf, refuse, type Sending } from './send.ts';
-import { failure, type Outcome, type Task } from './verb.ts';
+import { finish, optionsOf, refuse, type SENDING, type Sending } from './send.ts';
+import { failure, type Outcome, SIGNALS, type Task } from './verb.ts';
 import type { Target } from '../shared/folder.ts';
 import type { Sources } from '../shared/names.ts';
 
-const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const; // SIGHUP: the terminal was closed
 const CHECK_MS = 30_000; // timers stop while the machine is suspended, so the clock is read this often
 
 /** Releases the pause of the sender, which resumes the system if nobody else has paused it. */
@@ -38,11 +37,8 @@ export async function resumeMine(target: Target, values: Sending): Promise<Outco
   return { exitCode: EXIT.REFUSED, json: { ...json, error }, error };
 }
 
-/** What `--for` needs of the task. */
-type Pausing = Pick<Task, 'words' | 'each'> & { values: Sending & Sources };
-
 /** Pauses systems, and resumes them later. A signal that ends it leaves them paused. */
-export async function pauseFor(durationMs: number, { words, values, each }: Pausing): Promise<void> {
+export async function pauseFor(durationMs: number, { words, values, each }: Task<typeof SENDING>): Promise<void> {
   const end = new AbortController();
   const { signal } = end;
   setMaxListeners(0, signal); // a listener per target
@@ -79,7 +75,7 @@ async function sleepUntil(time: number, signal: AbortSignal): Promise<void> {
 }
 
 /** The command line that resumes what `pause --for` with these arguments has paused. */
-function resumeLineFor(words: readonly string[], values: Pausing['values']): string {
+function resumeLineFor(words: readonly string[], values: Sources & Sending): string {
   const options = ([...ADDRESS_PARTS, 'targets', 'dir', 'by'] as const)
     .flatMap((name) => values[name] === undefined ? [] : [`--${name}=${values[name]}`]);
   const via = values.via?.map((text) => `--via=${text}`) ?? [];

@@ -97,8 +97,8 @@ export async function finish(client: PrintableClient, command: string, options: 
   const exitCode = followed.isInvalid ? EXIT.USAGE : EXIT_CODES[outcome];
   const json = { ...received, seconds: Number(seconds.toFixed(3)), status: status?.statusName };
   const hasExpired = outcome === 'pending' && received.state === 'failed';
-  const failed = { exitCode, json: { ...json, error: received.error ?? summary }, error: summary };
-  if (exitCode !== EXIT.DONE) return hasExpired ? { ...failed, isSent: false } : failed;
+  const error = received.error ?? summary;
+  if (exitCode !== EXIT.DONE) return { exitCode, json: { ...json, error }, error: summary, isSent: !hasExpired };
   if (summary !== '') return { exitCode, text: summary, json };
   const isShown = options.output !== undefined && process.stdout.isTTY; // follow() has shown it on the same terminal
   const isObject = Object(received.value) === received.value; // not truncated, because scripts parse it

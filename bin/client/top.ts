@@ -14,7 +14,7 @@ import { clockTime, printable } from '../shared/text.ts';
 import { endLinks, findIn, keepTerminal, PATIENCE_MS } from '../shared/via.ts';
 import { compareViews, describeInfo, type View, viewOf } from '../shared/view.ts';
 import { fit, Screen, Table, wrap } from './list.ts';
-import { type Verb, verb, warnUnreachable } from './verb.ts';
+import { SIGNALS, type Verb, verb, warnUnreachable } from './verb.ts';
 import type { Folder, Found } from '../shared/folder.ts';
 
 // ESC [ ? 1049 h and l enter and leave the alternate screen, ESC [ ? 25 l and h hide and show the cursor, ESC [ 7 m and
@@ -34,13 +34,7 @@ const WAIT_S = 20; // each request waits this long for a change: 500 systems mus
 const MAX_ENDED = 100;
 const LOG_MS = 2000; // between two readings of the log that is shown
 const MAX_ENTRIES = 50; // of it
-const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 const NONE = 'nothing runs: it may still start';
-
-interface Row {
-  system: FollowedSystem;
-  view: View;
-}
 
 /** Shows the given systems, and those in folders, until `q` or Ctrl-C. Always restores the terminal. */
 class Top {
@@ -157,37 +151,36 @@ class Top {
   }
 
   #list(width: number, height: number): string[] {
-    const all = this.#rows();
-    const rows = this.#found(all);
-    const index = rows.findIndex(({ system }) => system === this.#selected);
-    this.#index = Math.max(0, Math.min(index < 0 ? this.#index : index, rows.length - 1));
-    this.#selected = rows[this.#index]?.system;
+    const all = this.#sorted();
+    const found = this.#found(all);
+    const index = found.findIndex((system) => system === this.#selected);
+    this.#index = Math.max(0, Math.min(index < 0 ? this.#index : index, found.length - 1));
+    this.#selected = found[this.#index];
     this.#room = Math.max(1, height - 3);
-    const last = Math.max(0, Math.min(this.#index, rows.length - this.#room));
+    const last = Math.max(0, Math.min(this.#index, found.length - this.#room));
     this.#first = Math.max(this.#index - this.#room + 1, Math.min(this.#first, last));
-    const visible = rows.slice(this.#first, this.#first + this.#room);
-    this.#visible = visible.map(({ system }) => system);
-    const lines = this.#table.linesOf(visible.map(({ view }) => view), width);
+    this.#visible = found.slice(this.#first, this.#first + this.#room);
+    const lines = this.#table.linesOf(this.#visible.map((system) => this.#viewOf(system)), width);
     const shown = lines.map((line, at) => at - 1 === this.#index - this.#first ? inverse(line) : line);
-    return [fit(this.#summarize(all, rows.length), width), ...shown];
+    return [fit(this.#summarize(all, found.length), width), ...shown];
   }
 
-  #rows(): Row[] {
-    const rows = this.#fleet.all.map((system) => ({ system, view: this.#viewOf(system) }));
-    return rows.sort((one, other) => compareViews(one.view, other.view));
+  #sorted(): FollowedSystem[] {
+    return this.#fleet.all.sort((one, other) => compareViews(this.#viewOf(one), this.#viewOf(other)));
   }
 
   /** `60 systems, 1 asking: 1 offline, 2 paused, 57 active`. */
-  #summarize(rows: readonly Row[], found: number): string {
+  #summarize(all: readonly FollowedSystem[], found: number): string {
+    const views = all.map((system) => this.#viewOf(system));
     const error = [...this.#errors.values()].filter((text) => text !== '').join('; ');
     const counts = new Map(Object.values(SystemStatus).map(({ statusName }) => [statusName, 0]));
-    for (const { view: { status } } of rows) counts.set(status, (counts.get(status) ?? 0) + 1);
+    for (const { status } of views) counts.set(status, (counts.get(status) ?? 0) + 1);
     const parts = [...counts].filter(([, count]) => count > 0).reverse(); // a narrow terminal cuts the last ones
     const texts = parts.map(([status, count]) => `${count} ${status || 'connecting'}`).join(', ');
-    const asking = rows.filter(({ view: { level } }) => level === 'asks').length;
+    const asking = views.filter(({ level }) => level === 'asks').length;
     const asks = asking === 0 ? '' : `, ${asking} asking`;
-    const size = rows.length === 1 ? '1 system' : `${rows.length} systems`;
-    const systems = rows.length === 0 ? NONE : `${size}${asks}${texts && ': '}${texts}`;
+    const size = all.length === 1 ? '1 system' : `${all.length} systems`;
+    const systems = all.length === 0 ? NONE : `${size}${asks}${texts && ': '}${texts}`;
     return `${systems}${this.#filter && `; '${this.#filter}' matches ${found}`}${error && `; ${error}`}`;
   }
 
@@ -227,9 +220,10 @@ class Top {
     }
   }
 
-  #found(rows: readonly Row[] = this.#rows()): readonly Row[] {
+  #found(all: readonly FollowedSystem[] = this.#sorted()): readonly FollowedSystem[] {
     const filter = this.#filter.toLowerCase();
-    return rows.filter(({ view: { fullName, level, status } }) => {
+    return all.filter((one) => {
+      const { fullName, level, status } = this.#viewOf(one);
       return `${fullName} ${level === 'asks' ? 'asks ' : ''}${status}`.toLowerCase().includes(filter);
     });
   }
@@ -261,14 +255,14 @@ class Top {
     const steps: Record<string, number> = {
       up: -1, k: -1, down: 1, j: 1, pageup: -this.#room, pagedown: this.#room, home: -Infinity, end: Infinity,
     };
-    const rows = this.#found();
+    const found = this.#found();
     const system = this.#selected;
     if (key === 'q') this.#end.abort();
     if (key === '/') this.#mode = 'filter';
     if (name === 'escape') this.#filter = '';
     if (Object.hasOwn(steps, name)) {
       const index = this.#index + (steps[name] as number);
-      this.#selected = rows[Math.max(0, Math.min(index, rows.length - 1))]?.system;
+      this.#selected = found[Math.max(0, Math.min(index, found.length - 1))];
     }
     if (system === undefined) return;
     const { fullName, othersHold } = this.#viewOf(system);

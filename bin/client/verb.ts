@@ -78,13 +78,16 @@ export interface Outcome {
   /** Safe to print. */
   error?: string;
   /** False if the command was not sent, or has expired. */
-  isSent?: false;
+  isSent?: boolean;
 }
 
 /** Types the values and the argument of a verb by its options and by what it takes. */
 export function verb<const Own extends Options = {}, Argument = undefined>(of: Verb<Own, Argument>): Verb {
   return of as unknown as Verb;
 }
+
+/** What ends a verb from outside. SIGHUP: the terminal was closed. */
+export const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
 
 /** Of the verbs that make one request. */
 export const TIMEOUT = {

@@ -43,21 +43,21 @@ export const watch: Verb = verb({
       const denied = await follow(target, json, hook, end);
       return denied === null ? { exitCode: EXIT.DONE } : failure(denied);
     }, some);
-    const known = new Set<string>();
     const watches: Promise<void>[] = [];
-    let all: Found[] = [];
+    const all: Found[] = [];
+    const known = (): Set<string> => new Set(all.map(({ client }) => client.key));
     const add = (found: readonly Found[]): void => {
-      all = [...all.filter(({ socket }) => socket?.exists !== false), ...found];
-      watches.push(watchAll(labelled(all).slice(all.length - found.length)));
-      for (const { client } of found) known.add(client.key);
+      const others = all.filter(({ socket }) => socket?.exists !== false);
+      watches.push(watchAll(labelled([...others, ...found]).slice(others.length)));
+      all.push(...found);
     };
     if (folders.length === 0) watches.push(watchAll(targets));
     else add(targets);
     await Promise.all(folders.map(async (folder) => {
-      for await (const { found } of discover(folder, () => known, requestMs, end)) add(found);
+      for await (const { found } of discover(folder, known, requestMs, end)) add(found);
     }));
     await Promise.all(watches);
-    await hook?.end();
+    await hook?.running;
   },
 });
 
@@ -131,10 +131,11 @@ interface StatusChange {
  * one; questions are not.
  */
 class ChangeHook {
+  /** Resolves when the command has run for all changes until now. */
+  running: Promise<void> = Promise.resolve();
   readonly #command: string;
   readonly #words: readonly string[] | null;
   readonly #changes: Map<PrintableClient, StatusChange> = new Map(); // pending
-  #running: Promise<void> = Promise.resolve();
 
   /** @param words The statuses for which the command runs, and `ask` for questions; null for all statuses. */
   constructor(command: string, words: readonly string[] | null) {
@@ -145,16 +146,11 @@ class ChangeHook {
   report(client: PrintableClient, change: StatusChange): void {
     const before = this.#changes.get(client)?.before ?? change.before;
     this.#changes.set(client, { ...change, before });
-    this.#running = this.#running.then(() => this.#run(client));
+    this.running = this.running.then(() => this.#run(client));
   }
 
   ask(change: StatusChange): void {
-    if (this.#words?.includes(ASK) === true) this.#running = this.#running.then(() => this.#execute(change));
-  }
-
-  /** Resolves when the command has run for all changes. */
-  async end(): Promise<void> {
-    await this.#running;
+    if (this.#words?.includes(ASK) === true) this.running = this.running.then(() => this.#execute(change));
   }
 
   async #run(client: PrintableClient): Promise<void> {
