@@ -1,17 +1,15 @@
 // control-client answer: answers one question of one of the systems.
 
-import { type RequestOptions } from '../../control.ts';
 import { EXIT, UsageError } from '../shared/cli.ts';
 import { BY } from '../shared/client.ts';
 import { COMMANDS } from '../shared/commands.ts';
-import {
-  describeGiven, describeOpen, isArgument, isQuestionId, type Question, questionsIn, readAnswer,
-} from '../shared/declared.ts';
+import { describeGiven, describeOpen, isArgument, isQuestionId, questionsIn, readAnswer } from '../shared/declared.ts';
 import { commandsOf, haveQuestionsChanged } from '../shared/describe.ts';
 import { inParallel } from '../shared/folder.ts';
 import { printable } from '../shared/text.ts';
 import { notSent, SENDING } from './send.ts';
 import { failure, type Outcome, type Verb, verb } from './verb.ts';
+import type { RequestOptions } from '../../control.ts';
 import type { PrintableClient } from '../shared/client.ts';
 
 export const answer: Verb = verb({
@@ -57,29 +55,26 @@ export const answer: Verb = verb({
     if (only !== undefined && id === '' && isSure && askers.some(({ reply: { body } }) => haveQuestionsChanged(body))) {
       throw new UsageError(`the id must be given, because the questions have just changed: ${list}`);
     }
-    const options = { by, reason };
     if (only !== undefined && (id !== '' || isSure)) {
-      const values = readAnswer(only.question, given);
-      return each(({ client }) => sendAnswer(client, only.question, values, options), [only.target]);
+      const { target, question } = only;
+      const sent = { by, reason, id: question.id, arguments: readAnswer(question, given) };
+      return each(({ client }) => sendAnswer(client, question.message, sent), [target]);
     }
     if (!isSure) return reportFailed();
     const ended = askers.find(({ reply: { body } }) => commandsOf(body).some((entry) => entry['id'] === id));
     const target = targets.length === 1 ? targets[0] : ended?.target;
     if (id === '') throw new Error('no question is open');
     if (target === undefined) throw new Error(`there is no question ${id}: ${list}`);
-    return each(({ client }) => sendAnswer(client, { id, message: '' }, {}, options), [target]); // or how it has ended
+    const sent = { by, reason, id, arguments: {} }; // the server says how it has ended
+    return each(({ client }) => sendAnswer(client, '', sent), [target]);
   },
 });
 
-async function sendAnswer(
-  client: PrintableClient,
-  question: Pick<Question, 'id' | 'message'>,
-  given: object,
-  options: Pick<RequestOptions, 'by' | 'reason'>,
-): Promise<Outcome> {
-  const { id, message } = question;
-  const reply = await client.request('answer', { ...options, id, arguments: given });
+/** @param sent The id, the arguments and who sends them. */
+async function sendAnswer(client: PrintableClient, message: string, sent: RequestOptions): Promise<Outcome> {
+  const { id, arguments: given = {} } = sent;
+  const reply = await client.request('answer', sent);
   if (!reply.ok) return failure(reply);
   const json = { result: reply.original, id, message, arguments: given };
-  return { exitCode: EXIT.DONE, text: describeGiven(question, given), json };
+  return { exitCode: EXIT.DONE, text: describeGiven({ message }, given), json };
 }
