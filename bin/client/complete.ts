@@ -1,5 +1,5 @@
-// What Tab offers: prints a directive for the scripts of completion.ts and, after `words`, one word per line, with a tab
-// and its help if it has one.
+// What Tab offers: prints a directive for the scripts of completion.ts and, after `words`, one word per line, with a
+// tab and its help if it has one.
 //
 //   words            the lines that follow
 //   files START      file names; the word begins with START, such as `--targets=`

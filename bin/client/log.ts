@@ -182,13 +182,14 @@ class Logs {
     else if (this.#rows.length === 0) warn(`nothing is logged${start}`);
   }
 
-  /** Reads what is new, also in new logs. */
-  async read(): Promise<void> {
+  /** Reads what is new, also in new logs; for the last time, also last lines without a newline. */
+  async read(isLast: boolean = false): Promise<void> {
     for (const [path, choices] of this.#choicesByPath()) {
       const reader = this.#readers.get(path) ?? new LogReader(path);
       this.#readers.set(path, reader);
       try {
         for await (const entries of reader.read()) this.#note(path, entries, choices);
+        for await (const entries of isLast ? reader.close() : []) this.#note(path, entries, choices);
       } catch (error) {
         const message = `cannot read the log '${path}': ${(error as Error).message}`;
         if (choices.some(({ isGiven }) => isGiven)) throw new UsageError(message);
@@ -200,17 +201,8 @@ class Logs {
   /** The same, and finds the systems that have ended without an end in their log. */
   async update(): Promise<void> {
     const dead = [...this.#systems.values()].filter((system) => system.story.isOpen && isDead(system));
-    await this.read(); // they may have ended since the read before
-    if (!this.#options.isFollowed) await this.#close();
+    await this.read(!this.#options.isFollowed); // they may have ended since the read before
     for (const system of dead) if (system.story.isOpen) this.#cut(system);
-  }
-
-  /** Reads the last lines, if they lack a newline. */
-  async #close(): Promise<void> {
-    const choices = this.#choicesByPath();
-    for (const [path, reader] of this.#readers) {
-      for await (const entries of reader.close()) this.#note(path, entries, choices.get(path) ?? []);
-    }
   }
 
   /** A log that is an older generation of another one is read with that. */

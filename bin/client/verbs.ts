@@ -83,13 +83,13 @@ export function takes({ options: own = {}, lacks = [] }: Pick<Verb, 'options' | 
 
 /** @throws {UsageError} If the verb would ignore an option. */
 export function checkOptions(found: Verb, values: object): void {
-  const { name, lacks } = found;
+  const { name, lacks = [] } = found;
   for (const [option, value] of Object.entries(values)) {
     if (option === 'via') continue; // log refuses CONTROL_VIA, too
     if (option in NAME) throw new UsageError(`unknown option '--name': a name is a target: ${name} ${value}`);
     if (takes(found, option)) continue;
     const rule = `${name} takes targets as words only; without any, it is about all systems`;
-    if (lacks?.includes(option) === true) throw new UsageError(`--${option} and ${name} are mutually exclusive: ${rule}`);
+    if (lacks.includes(option)) throw new UsageError(`--${option} and ${name} are mutually exclusive: ${rule}`);
     const owners = VERBS.filter(({ options = {} }) => option in options).map((owner) => owner.name);
     throw new UsageError(`--${option} requires ${listOf(owners)}, got '${name}'`);
   }
