@@ -151,7 +151,8 @@ describe('The web API of control-board', LIMIT, () => {
   });
 
   it('responds at once if there is news, otherwise when some arrives or after the wait', async (t) => {
-    const quiet = (): object => ({ ...INFO, heardAt: undefined, result: 'ok', state: 'done' }); // its ages stay the same
+    // Their ages stay the same for a day: else, these are news each second.
+    const quiet = (): object => ({ ...INFO, heardAt: undefined, result: 'ok', state: 'done' });
     const webs = [await startWeb(t, quiet), await startWeb(t, quiet)];
     const one = await startBoard(t, [...webs.map(({ target }) => target), NOWHERE]);
     const all = await newsOf(one, 0, 30);

@@ -131,7 +131,8 @@ describe('A question on the web API of control-board', LIMIT, () => {
     const system = createSystem(t, () => current);
     for (const [reply, status, count] of [
       [current, 'active', 1], [{ ...failure, phase: 'sent', code: 'ETIMEDOUT', fault: 'silent' }, 'no answer', 1],
-      [{ ...failure, phase: 'answered', statusCode: 401, fault: 'denied' }, 'missing or wrong token', 0], [current, 'active', 1],
+      [{ ...failure, phase: 'answered', statusCode: 401, fault: 'denied' }, 'missing or wrong token', 0],
+      [current, 'active', 1],
       [{ ...failure, phase: 'connect', code: 'ECONNREFUSED', fault: 'offline' }, 'offline', 0],
     ] as const) {
       current = reply;

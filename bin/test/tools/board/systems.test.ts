@@ -344,7 +344,8 @@ const STATES: [what: string, replies: object[], state: Partial<State>, facts?: P
   }],
   ['busy with an own command', [info({ commands: [
     { command: 'say', state: 'running' },
-    ...Array(16).fill({ command: 'look', state: 'waiting', at: timeOf(SAVED_AT) }), { command: 'see', state: 'waiting' },
+    ...Array(16).fill({ command: 'look', state: 'waiting', at: timeOf(SAVED_AT) }),
+    { command: 'see', state: 'waiting' },
   ] })], {
     commands: [
       { text: 'see waiting for 0 s', state: 'waiting' },
@@ -374,7 +375,9 @@ describe('The state of a system', LIMIT, () => {
       await areNoted;
       await system.readDetail();
       assert.deepEqual(system.state, { ...system.state, ...expected }, `${what}: ${inspect(replies, { depth: 5 })}`);
-      for (const [name, fact] of Object.entries(facts)) assert.deepEqual(Object(system)[name], fact, `${what}: ${name}`);
+      for (const [name, fact] of Object.entries(facts)) {
+        assert.deepEqual(Object(system)[name], fact, `${what}: ${name}`);
+      }
     }));
   });
 
