@@ -349,7 +349,7 @@ const STATES: [what: string, replies: object[], state: Partial<State>, facts?: P
   ] })], {
     commands: [
       { text: 'see waiting for 0 s', state: 'waiting' },
-      ...Array<State['commands'][number]>(4).fill({ text: 'look waiting for 3 h, 3 h ago', state: 'waiting' }),
+      ...Array<State['commands'][number]>(4).fill({ text: 'look waiting for 3 h', state: 'waiting' }),
       { text: 'say running for 0 s', state: 'running' },
     ],
   }],
@@ -369,7 +369,7 @@ describe('The state of a system', LIMIT, () => {
         const reply = replies[signal === undefined ? replies.length - 1 : count];
         if (signal !== undefined) count += 1;
         if (reply === undefined) resolve();
-        return reply ?? NEVER;
+        return reply === undefined ? NEVER : { ...reply, tag: `${count}` }; // with a tag, the next request is soon
       });
       system.setWatched(true);
       await areNoted;
