@@ -3,8 +3,8 @@
 import { UsageError } from './cli.ts';
 import { describeAnswer, isAnswer, questionsIn } from './declared.ts';
 import {
-  type Body, describeDuration, excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, secondsSince,
-  textOfJson, timeIn,
+  ageOf, agoOf, type Body, describeDuration, excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson,
+  timeIn,
 } from './text.ts';
 
 const MAX_COMMANDS = 18; // in the list of a server: the latest 16, what runs, and what has waited longest
@@ -12,27 +12,28 @@ const UNSEEN_MS = 3000; // in which a person may not have seen that questions ha
 const MAX_HOLDS = 16; // of a pause
 const MAX_NAMES = 3; // of waiting commands
 const MAX_OF = 1e300; // of a progress: 100 times as much must be finite
+const BAR_WIDTH = 10; // of a progress
+const NOW: string = describeDuration(0);
 
 /** The status, its cause and what goes on: `paused 3 min ago by ana@laptop: GPU needed until noon`. */
 export function describeStatus(info: Body): string {
   const status = textOf(info, 'status') || 'unknown';
   const isActive = status === 'active';
-  const since = secondsSince(info, 'since');
-  const silence = secondsSince(info, 'heardAt');
-  const ago = status === 'paused' && since !== null ? ` ${describeDuration(since)} ago` : '';
-  const cause = isActive ? '' : describeCause(info);
-  const age = silence === null || silence < 1 ? '' : describeDuration(silence);
-  const step = age && `${isActive ? ',' : ';'} ${describeStep(status, age)}`;
-  const isShown = isActive || status === 'paused'; // the other statuses imply what runs
-  const running = isShown ? commandsOf(info).find(({ state }) => state === 'running') : undefined;
-  const seconds = running === undefined ? 0 : secondsSince(running, 'takenAt') ?? 0;
-  const waiting = commandsOf(info).filter((entry) => entry['state'] === 'waiting').map(commandOf);
+  const ago = status === 'paused' ? agoOf(timeIn(info, 'since')) : '';
+  const story = status + ago + (isActive ? '' : describeCause(info));
+  const commands = commandsOf(info);
+  const waiting = commands.filter(({ state }) => state === 'waiting').map(commandOf);
   const names = waiting.length <= MAX_NAMES ? waiting.join(', ') : `${waiting.length} commands`;
   const queue = waiting.length === 0 ? '' : `; ${names} ${waiting.length === 1 ? 'waits' : 'wait'}`;
-  if (running === undefined) return status + ago + cause + step + queue + (queue && isActive ? ' for the step' : '');
-  const blocked = `${queue} for ${commandOf(running)}, which has run for ${describeDuration(seconds)}`;
-  const alone = `${isActive ? ',' : ';'} running ${commandOf(running)} for ${describeDuration(seconds)}`;
-  return status + ago + cause + (queue ? blocked : seconds < 1 ? step : alone);
+  const isShown = isActive || status === 'paused'; // the other statuses imply what runs
+  const running = isShown ? commands.find(({ state }) => state === 'running') : undefined;
+  const time = running === undefined ? '' : ageOf(timeIn(running, 'takenAt')) || NOW;
+  if (running !== undefined && queue) return `${story}${queue} for ${commandOf(running)}, which has run for ${time}`;
+  const mark = isActive ? ',' : ';';
+  if (running !== undefined && time !== NOW) return `${story}${mark} running ${commandOf(running)} for ${time}`;
+  const silence = ageOf(timeIn(info, 'heardAt'));
+  const step = silence === '' || silence === NOW ? '' : `${mark} ${describeStep(status, silence)}`;
+  return story + step + queue + (queue && isActive ? ' for the step' : '');
 }
 
 /** `in a step for 3 s`, of a program that has not looked for commands for this long. */
@@ -42,13 +43,8 @@ export function describeStep(status: string, age: string): string {
 
 /** When a command or a question ended, in milliseconds; null if unknown. */
 export function endedAt(entry: Body): number | null {
-  const at = timeIn(entry, 'at');
-  return at === null ? null : at + 1000 * secondsOf(entry);
-}
-
-/** From the acceptance of a command to its outcome, or from a question to its end. 0 if unknown. */
-function secondsOf({ seconds }: Body): number {
-  return typeof seconds === 'number' ? Math.max(0, seconds) : 0;
+  const [at, { seconds }] = [timeIn(entry, 'at'), entry]; // from the acceptance to the outcome
+  return at === null ? null : at + (typeof seconds === 'number' ? 1000 * Math.max(0, seconds) : 0);
 }
 
 /** A command and its outcome: `evaluate {"points":200} by ana@laptop done in 2.10 s: {"meanLoss":58.9}`. */
@@ -64,13 +60,12 @@ export function describeCommand(entry: Body): string {
   const seconds = typeof entry['seconds'] === 'number' ? `${entry['seconds'].toFixed(2)} s` : 'an unknown time';
   const value = valueIn(entry);
   const error = excerptOf(entry['error'], MAX_VALUE_LENGTH);
-  const age = describeDuration(secondsSince(entry, 'at') ?? 0);
   const outcomes: Record<string, string> = {
     done: `done in ${seconds}${value && `: ${value}`}`,
     failed: `failed after ${seconds}: ${error}`,
     refused: `refused: ${error}`,
-    running: `running for ${describeDuration(secondsSince(entry, 'takenAt') ?? 0)}`,
-    waiting: `waiting for ${age}`,
+    running: `running for ${ageOf(timeIn(entry, 'takenAt')) || NOW}`,
+    waiting: `waiting for ${ageOf(timeIn(entry, 'at')) || NOW}`,
   };
   return `${commandOf(entry)}${given && ` ${given}`}${who} ${Object.hasOwn(outcomes, state) ? outcomes[state] : state}`;
 }
@@ -163,20 +158,14 @@ export function describeDetail(detail: unknown, secondsLeft: number | null = nul
     if (progress === null) return `${name} ${text}`;
     return name === 'of' ? [] : `${name} ${text}${name === progress.name ? ` of ${progress.of}` : ''}`;
   });
-  if (progress !== null) fields.unshift(describeProgress(progress, secondsLeft));
+  if (progress !== null) {
+    const bar = '#'.repeat(Math.floor(BAR_WIDTH * progress.done / progress.of)).padEnd(BAR_WIDTH);
+    fields.unshift(`[${bar}] ${describeShare(progress, secondsLeft)}`);
+  }
   return excerpt(fields.join(', '), MAX_VALUE_LENGTH);
 }
 
-const BAR_WIDTH = 10;
-
-/** `[####      ] 42 %, 3 min left`. Only a complete progress has a full bar and 100 %. */
-function describeProgress(progress: Progress, secondsLeft: number | null): string {
-  const { done, of } = progress;
-  const bar = '#'.repeat(Math.floor(BAR_WIDTH * done / of)).padEnd(BAR_WIDTH);
-  return `[${bar}] ${describeShare(progress, secondsLeft)}`;
-}
-
-/** `42 %, 3 min left`. */
+/** `42 %, 3 min left`. Only a complete progress has 100 %, and a full bar. */
 export function describeShare({ done, of }: Progress, secondsLeft: number | null): string {
   const left = secondsLeft === null ? '' : `, ${describeDuration(secondsLeft)} left`;
   return `${Math.floor(100 * done / of)} %${left}`;
@@ -286,11 +275,6 @@ export function isCrash(cause: Body): boolean {
 export function savedBy(shutdown: Body): string {
   const end = endIn(shutdown['value']);
   return end === null ? excerptOfJson(shutdown['value']) : savedIn(end);
-}
-
-/** Whether an entry of the list is the end of a program that failed. control-run lists it as a shutdown. */
-export function isCrashEntry(entry: Body): boolean {
-  return entry['command'] === 'shutdown' && isCrash(entry);
 }
 
 /** Whether the program has a way to save, as far as control-run knows. */

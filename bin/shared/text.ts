@@ -69,15 +69,14 @@ export function timeIn(body: Body, name: string): number | null {
   return Math.abs(time) < MAX_TIME ? time : null;
 }
 
-/** Null if the field holds no time. Never negative: the clocks of two machines may differ. */
-export function secondsSince(body: Body, name: string): number | null {
-  const time = timeIn(body, name);
-  return time === null ? null : Math.max(0, (Date.now() - time) / 1000);
-}
-
-/** How long ago a time in milliseconds was: `3 min`. Empty if it is unknown. */
+/** How long ago a time in milliseconds was: `3 min`. Empty if it is unknown. The clocks of two machines may differ. */
 export function ageOf(time: number | null): string {
   return time === null ? '' : describeDuration(Math.max(0, Date.now() - time) / 1000);
+}
+
+/** ` 3 min ago`, or empty if the time is unknown. */
+export function agoOf(time: number | null): string {
+  return time === null ? '' : ` ${ageOf(time)} ago`;
 }
 
 /** `2026-11-23 13:18:06`, in the time zone of the machine. */

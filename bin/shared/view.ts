@@ -7,11 +7,10 @@ import {
 } from './declared.ts';
 import {
   canSaveIn, commandsOf, describeAuthor, describeCause, describeCommand, describeDetail, describeEnd, describeShare,
-  describeStatus, describeStep, endedAt, hasEnded, holdsOf, isCrash, isCrashEntry, isRefusedSave, progressOf,
-  splitDetail,
+  describeStatus, describeStep, endedAt, hasEnded, holdsOf, isCrash, isRefusedSave, progressOf, splitDetail,
 } from './describe.ts';
 import {
-  ageOf, type Body, clockTime, excerpt, excerptOf, isRecord, MAX_VALUE_LENGTH, textOfJson, timeIn,
+  ageOf, agoOf, type Body, clockTime, excerpt, excerptOf, isRecord, MAX_VALUE_LENGTH, textOfJson, timeIn,
 } from './text.ts';
 import type { FollowedSystem } from './system.ts';
 
@@ -94,11 +93,9 @@ interface Standing {
   othersHold: string;
   /** `in a step for 3 s`, or empty. */
   step: string;
-  /** All about the status: `paused 3 min ago by ana: lunch`, `offline: exit code 7`. */
-  report: string;
-  /** The same without its age, and whether it asks: `asks; paused by ana: lunch`. */
+  /** All about the status but its age, and whether it asks: `asks; paused by ana: lunch`, `offline: exit code 7`. */
   story: string;
-  /** The same with the oldest question and the last save: `active; asks: Delete 3 branches?; saved 5 min ago`. */
+  /** The same with the age, the oldest question and the last save: `paused 3 min ago; asks: Delete 3 branches?; …`. */
   summary: string;
 }
 
@@ -126,7 +123,7 @@ function standingOf(system: FollowedSystem): Standing {
   const other = `${status}${more && `: ${more}`}`;
   const story = isCurrent ? describeStatus({ ...heardIn(system), since: undefined }) : other; // the age has a column
   const report = isCurrent ? describeStatus(heardIn(system)) : other;
-  const texts = [report, isAsking ? summarizeAsks(info) : '', savedOf(system, true), unsavedOf(system, true)];
+  const summary = [report, isAsking ? summarizeAsks(info) : '', savedOf(system, true), unsavedOf(system, true)];
   return {
     status, fault, age, step: step && describeStep(status, step),
     error: isPlain && !isUnlinked ? '' : system.error,
@@ -138,8 +135,8 @@ function standingOf(system: FollowedSystem): Standing {
     cause: isCrashed ? '' : describeAuthor(end ?? (isCurrent ? info : {})).trim(),
     holds: holds.slice(1).map((hold) => `and${agoOf(timeIn(hold, 'since'))}${describeAuthor(hold)}`),
     othersHold: holds.some(({ by }) => by !== BY) ? `paused${describeCause(info)}` : '',
-    report, story: !isAsking ? story : story === 'active' ? 'asks' : `asks; ${story}`,
-    summary: texts.filter((text) => text !== '').join('; '),
+    story: !isAsking ? story : story === 'active' ? 'asks' : `asks; ${story}`,
+    summary: summary.filter((text) => text !== '').join('; '),
   };
 }
 
@@ -156,11 +153,6 @@ function asks(system: FollowedSystem): boolean {
 /** The open questions, as far as is known. */
 function questionsOf({ status, reply, info }: FollowedSystem): Question[] {
   return reply?.ok === true || status === NO_ANSWER ? questionsIn(info) : [];
-}
-
-/** ` 3 min ago`, or empty if the time is unknown. */
-function agoOf(time: number | null): string {
-  return time === null ? '' : ` ${ageOf(time)} ago`;
 }
 
 // ───── What it works on ──────────────────────────────────────────────────────────────────────────────────────────
@@ -181,8 +173,11 @@ interface Work {
   /** What it asks, and the program's own detail, on one line. */
   detail: string;
   fields: Field[];
-  /** The commands of all clients, the latest first, and the ends of questions. */
-  commands: Listed[];
+  /**
+   * The commands of all clients, the latest first, and the ends of questions. Their states are as the server reports
+   * them, or `crashed`, `refused`, `outcome unknown` or `answer`.
+   */
+  commands: { text: string; state: string }[];
 }
 
 /** A field of the detail. Those that control-run adds come last, and are called `run.NAME` if NAME is taken. */
@@ -190,12 +185,6 @@ export interface Field {
   name: string;
   value: string | number;
   isRun?: true;
-}
-
-interface Listed {
-  text: string;
-  /** As the server reports it, or `crashed`, `refused`, `outcome unknown` or `answer`. */
-  state: string;
 }
 
 const MAX_LISTED = 5; // commands, and what runs, for which others may wait
@@ -220,10 +209,9 @@ function workOf(system: FollowedSystem): Work {
 
 /** The last save; brief, only how long ago it was. */
 function savedOf({ saved }: FollowedSystem, isBrief: boolean = false): string {
-  const { value = '', at = null, by = '' } = saved ?? {};
   if (saved === null) return '';
-  if (isBrief) return `saved${agoOf(at)}`;
-  return `${`saved ${value}`.trimEnd()}${agoOf(at)}${by && ` by ${by}`}`;
+  const { value, at, by } = saved;
+  return isBrief ? `saved${agoOf(at)}` : `${`saved ${value}`.trimEnd()}${agoOf(at)}${by && ` by ${by}`}`;
 }
 
 /** A later save that failed. */
@@ -261,13 +249,14 @@ function fieldOf([name, value]: [name: string, value: unknown]): Field {
   return { name: excerpt(name), value: isNumber ? value : excerpt(textOfJson(value)) };
 }
 
-function listedOf({ info, status, end }: FollowedSystem): Listed[] {
+function listedOf({ info, status, end }: FollowedSystem): Work['commands'] {
   const isPendingEnd = (entry: Body): boolean => end !== null && entry['command'] === 'shutdown' && !hasEnded(entry);
   const all = commandsOf(info).filter((entry) => !isPendingEnd(entry)); // it has taken effect
   const shown = all.filter(({ state }, index) => state === 'running' || index >= all.length - MAX_LISTED).reverse();
   return shown.map((entry) => {
     const isLost = status === OFFLINE && !hasEnded(entry);
-    const state = isCrashEntry(entry) ? 'crashed' : isRefusedSave(entry, info) ? 'refused'
+    const isEnd = entry['command'] === 'shutdown' && isCrash(entry); // of the program: control-run lists it as that
+    const state = isEnd ? 'crashed' : isRefusedSave(entry, info) ? 'refused'
       : isLost ? 'outcome unknown' : excerptOf(entry['state']);
     const isPending = !isLost && !hasEnded(entry); // the text says for how long
     const age = ageOf(isAnswer(entry) ? endedAt(entry) : isPending ? null : timeIn(entry, 'at'));

@@ -46,16 +46,16 @@ describe('viewOf', LIMIT, () => {
     check([
       [null, {
         status: '', fault: null, heading: 'connecting', word: 'connecting', when: '', age: '', level: 'none',
-        statusLevel: 'none', isControllable: false, report: '',
+        statusLevel: 'none', isControllable: false, summary: '',
       }],
       [{ status: 'active', since: ago(3), by: 'ana@sofa' }, {
         heading: 'active', when: 'for 3 min', cause: 'by ana@sofa', word: 'active', level: 'good', statusLevel: 'good',
-        isControllable: true, error: '', report: 'active', story: 'active',
+        isControllable: true, error: '', summary: 'active', story: 'active',
       }],
       [{ status: 'pausing' }, { heading: 'pausing', when: '', cause: '', level: 'warn', isControllable: true }],
       [PAUSED, {
         heading: 'paused', when: '2 h ago', age: '2 h', cause: 'by ana: a < b', level: 'warn', isControllable: true,
-        holds: [], report: 'paused 2 h ago by ana: a < b', story: 'paused by ana: a < b',
+        holds: [], summary: 'paused 2 h ago by ana: a < b', story: 'paused by ana: a < b',
       }],
       [{ status: 'resuming', since: ago(3) }, { when: 'for 3 min', level: 'warn', isControllable: true }],
       [{ status: 'shutting down' }, { heading: 'shutting down', level: 'warn', isControllable: false }],
@@ -64,7 +64,7 @@ describe('viewOf', LIMIT, () => {
         story: `unknown: ${NAMED} 'a < b'`,
       }],
       [{ status: 'active', heardAt: ago(3) }, {
-        step: 'in a step for 3 min', level: 'good', isControllable: true, report: 'active, in a step for 3 min',
+        step: 'in a step for 3 min', level: 'good', isControllable: true, summary: 'active, in a step for 3 min',
       }],
       [{ ...PAUSED, heardAt: ago(3) }, { step: 'the program has not responded for 3 min' }],
     ]);
