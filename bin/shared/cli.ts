@@ -77,16 +77,9 @@ export interface Option {
 }
 
 /** An option with a value. */
-export interface TextOption extends Option {
-  type: 'string';
-  multiple?: false;
-}
-
-/** An option that may be repeated. */
-export interface ListOption extends Option {
-  type: 'string';
-  multiple: true;
-}
+export type TextOption = Option & { type: 'string'; multiple?: false };
+/** The same, which may be repeated. */
+export type ListOption = Option & { type: 'string'; multiple: true };
 
 const COMMON_OPTIONS = {
   help: { type: 'boolean', short: 'h', help: 'print this help' },

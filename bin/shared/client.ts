@@ -57,10 +57,9 @@ export type Fault =
   | 'lacking' // the server has no such endpoint, or no `/api/info` that counts
   | 'refused'; // anything else that the server refuses
 
-/** What is shown as the status of a system with a fault. */
-const STATUSES: Readonly<Record<Fault, string>> = {
-  offline: OFFLINE, foreign: OFFLINE, silent: NO_ANSWER, unknown: UNKNOWN, denied: 'access denied', invalid: UNKNOWN,
-  lacking: UNKNOWN, refused: UNKNOWN,
+/** What is shown as the status of a system with a fault, unless it is unknown. */
+const STATUSES: Partial<Readonly<Record<Fault, string>>> = {
+  offline: OFFLINE, foreign: OFFLINE, silent: NO_ANSWER, denied: 'access denied',
 };
 
 /** The exit code of a tool that fails because of it. */
@@ -101,17 +100,10 @@ export class PrintableClient extends WebApiClient {
   meant: string | undefined;
   readonly #moved: WebApiClient | undefined; // where control.ts makes the socket again after a logout
 
-  constructor(
-    host?: string,
-    port?: number,
-    options: WebApiClientOptions = {},
-    machine: Machine = THIS_MACHINE,
-    title?: string,
-  ) {
+  constructor(host?: string, port?: number, options: WebApiClientOptions = {}, machine: Machine = THIS_MACHINE) {
     super(host, port, options);
     this.machine = machine;
     this.socketPath = options.socketPath === undefined ? undefined : resolve(options.socketPath);
-    this.title = title;
     const moved = this.socketPath?.replace(/^\/run\/user\/(\d+)\/control\/(?=[^/]+$)/, '/tmp/control-$1/');
     const mayMove = moved !== this.socketPath && machine.connect === undefined;
     this.#moved = mayMove ? new WebApiClient(host, port, { ...options, socketPath: moved }) : undefined;
@@ -205,10 +197,10 @@ function nameIn({ value, body: { status } }: Extract<WebApiReply, { ok: true }>)
 }
 
 function faultIn({ phase, statusCode = 0, code = '' }: Extract<WebApiReply, { ok: false }>): Fault {
-  const isAnswered = phase === 'answered';
   if (statusCode === 401 || statusCode === 403) return 'denied';
-  if (statusCode !== 0 && !isAnswered) return 'foreign';
-  if (isAnswered) return statusCode === 404 ? 'lacking' : [400, 413].includes(statusCode) ? 'invalid' : 'refused';
+  if (statusCode === 404 && phase === 'answered') return 'lacking';
+  if (phase === 'answered') return [400, 413].includes(statusCode) ? 'invalid' : 'refused';
+  if (statusCode !== 0) return 'foreign';
   return phase === 'sent' ? 'silent' : FAULTS.get(code) ?? 'silent';
 }
 
@@ -232,7 +224,7 @@ export function isCurrent({ version }: Record<string, unknown>): boolean | undef
 /** The status in a reply, or what to show instead. */
 export function statusNameOf(reply: PrintableReply): string {
   if (reply.ok) return reply.value;
-  return reply.statusCode === 401 ? 'missing or wrong token' : STATUSES[reply.fault];
+  return reply.statusCode === 401 ? 'missing or wrong token' : STATUSES[reply.fault] ?? UNKNOWN;
 }
 
 /** Why `UNKNOWN` is shown. */
@@ -364,12 +356,8 @@ export function createTargetClient(target: string, reach: Reach = {}): Printable
   const [, path = !isHttp && target.includes('/') ? target : undefined] = /^unix:(.*)$/s.exec(target) ?? [];
   const authority = target.replace(/^http:\/\/(.*?)\/?$/is, '$1').replace(/^:(?!:)/, `${DEFAULT_HOST}:`);
   const address = path === undefined ? splitAuthority(authority) : { socket: path };
-  const names = {
-    host: `the host of the target '${target}'`,
-    port: `the port of the target '${target}'`,
-    socket: `the path of the target '${target}'`,
-    token: OPTIONS.token,
-  };
+  const its = (part: string): string => `the ${part} of the target '${target}'`;
+  const names = { ...OPTIONS, host: its('host'), port: its('port'), socket: its('path') };
   return clientFor(parseAccess(address, 1, names, reach.tokenFile), reach);
 }
 
@@ -397,8 +385,12 @@ function parseAccess(
   if (socketPath !== undefined && (givenHost ?? port) !== undefined) {
     throw new UsageError(`${names.socket} replaces ${names.host} and ${names.port}: give one or the other`);
   }
-  const file = tokenFile ?? (process.env[TOKEN_FILE] || undefined);
-  const token = tokenFile === null ? undefined : tokenFile === undefined ? ownToken() : readToken(tokenFile);
+  const own = process.env[TOKEN_FILE] || undefined;
+  const file = tokenFile === undefined ? own : tokenFile ?? undefined;
+  if (tokenFile === undefined && own !== undefined && TOKEN !== undefined) {
+    throw new UsageError(`CONTROL_TOKEN and ${TOKEN_FILE} are both set: set one or the other`);
+  }
+  const token = file !== undefined ? readToken(file) : tokenFile === undefined ? TOKEN : undefined;
   try {
     check({ host, socketPath, token });
   } catch (error) {
@@ -454,12 +446,13 @@ export function baseUrlOf({ host, port, socketPath }: WebApiAddress): string {
 }
 
 function clientFor({ host, port, socketPath, token }: Access, reach: Reach): PrintableClient {
-  const { timeoutMs, machine, title, tokenFile } = reach;
+  const { timeoutMs, machine, tokenFile } = reach;
   if (machine?.label && socketPath?.startsWith('/') === false) {
     throw new UsageError(`the path of a socket on ${machine.label} must be absolute, got '${socketPath}'`);
   }
   const connect = machine?.connect && (() => machine.connect!(socketPath ?? `${host}:${port}`));
-  const client = new PrintableClient(host, port, { timeout: timeoutMs, socketPath, token, connect }, machine, title);
+  const client = new PrintableClient(host, port, { timeout: timeoutMs, socketPath, token, connect }, machine);
+  client.title = reach.title;
   const isWithheld = tokenFile === null && Boolean(TOKEN ?? process.env[TOKEN_FILE]); // a file that is not read
   if (isWithheld) client.tokenHint = `it needs a token, and a name without a label gets none: write ${client.target}`;
   return client;
@@ -477,18 +470,6 @@ delete process.env['CONTROL_TOKEN'];
 const NAME: string | undefined = process.env['CONTROL_NAME'] || undefined;
 delete process.env['CONTROL_NAME'];
 const TOKEN_FILE = 'CONTROL_TOKEN_FILE';
-
-/**
- * Returns the token in CONTROL_TOKEN, or in the file that CONTROL_TOKEN_FILE names.
- *
- * @throws {UsageError} If both are set, or the file cannot be trusted.
- */
-export function ownToken(): string | undefined {
-  const path = process.env[TOKEN_FILE] || undefined;
-  if (path === undefined) return TOKEN;
-  if (TOKEN !== undefined) throw new UsageError(`CONTROL_TOKEN and ${TOKEN_FILE} are both set: set one or the other`);
-  return readToken(path);
-}
 
 const tokens = new Map<string, string>(); // by path
 

@@ -229,7 +229,19 @@ export function parseCondition(text: string): Condition {
   if (operand === typed && /[<>=]/.test(typed)) { // `a = 1 and b < 2` would wait for this text for ever
     throw new UsageError(`a condition must be one comparison; a text with <, > or = needs quotes, got '${text}'`);
   }
-  return { text: text.trim(), field, isMetBy: (value) => compare(value, operator, operand, number) };
+  const isMetBy = (value: unknown): boolean => { // only numbers are less or greater; a missing field meets nothing
+    const own = typeof value === 'number' ? value : NaN;
+    const isEqual = own === number || textOfJson(value) === operand;
+    switch (operator) {
+      case '<': return own < number;
+      case '<=': return own <= number;
+      case '>': return own > number;
+      case '>=': return own >= number;
+      case '!=': return value !== undefined && !isEqual;
+      default: return isEqual;
+    }
+  };
+  return { text: text.trim(), field, isMetBy };
 }
 
 /** The fields of a detail by name. Names of those that control-run adds begin with `run.`. */
@@ -242,21 +254,6 @@ export function fieldsOf(detail: unknown): Map<string, unknown> {
 /** The value of the field; undefined if the detail has none. */
 export function fieldOf(detail: unknown, field: string): unknown {
   return fieldsOf(detail).get(field);
-}
-
-/** Only numbers are less or greater. A field that is missing meets no condition. */
-function compare(value: unknown, operator: string, operand: string, number: number): boolean {
-  if (value === undefined) return false;
-  const own = typeof value === 'number' ? value : NaN;
-  const isEqual = own === number || textOfJson(value) === operand;
-  switch (operator) {
-    case '<': return own < number;
-    case '<=': return own <= number;
-    case '>': return own > number;
-    case '>=': return own >= number;
-    case '!=': return !isEqual;
-    default: return isEqual;
-  }
 }
 
 // ───── How a program under control-run has ended ─────────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ import {
   describeUnknown, isCut, NO_ANSWER, type PrintableClient, type PrintableReply, statusNameOf, UNKNOWN,
 } from './client.ts';
 import { findStatus } from './commands.ts';
-import { commandsOf, isRefusedSave, progressOf, savedBy, valueIn } from './describe.ts';
+import { commandsOf, endedAt, isRefusedSave, progressOf, savedBy, valueIn } from './describe.ts';
 import { type Body, excerptOf, excerptOfJson, MAX_VALUE_LENGTH, textOfJson, timeIn } from './text.ts';
 import type { Found } from './folder.ts';
 
@@ -135,8 +135,7 @@ export class FollowedSystem {
   #error = '';
   #readError = ''; // of the latest `read()`, if it could not be sent
   #reading: Promise<boolean> | null = null;
-  #steps: { at: number; done: number }[] = []; // when the progress grew
-  #done: number | null = null; // the latest progress
+  #steps: { at: number; done: number }[] = []; // the progress at first, and whenever it grew
   #heard: { at: number; overdueAt: number } | null = null; // when the program last looked, and must look again
 
   constructor(target: FollowedSystem['target']) {
@@ -259,17 +258,18 @@ export class FollowedSystem {
     if (info !== this.info) {
       this.infoAt = Date.now();
       this.#noteHeard(timeIn(info, 'heardAt') ?? this.infoAt);
-      if (processIn(info) !== processIn(this.info)) this.failedSave = null;
+      const [process, earlier] = [info, this.info].map(({ host, pid }) => textOfJson([host, pid])); // may be anything
+      if (process !== earlier) this.failedSave = null;
       for (const entry of commandsOf(info)) this.noteSave(entry, info);
     }
     this.info = info;
     if (this.reply?.ok !== false) this.since = timeIn(info, 'since') ?? this.since;
     const progress = this.reported === ACTIVE.statusName ? progressOf(info['detail']) : null;
-    const [steps, before] = [this.#steps, this.#done];
-    this.#done = progress?.done ?? null;
-    if (progress === null || before === null || progress.done < before) steps.length = 0;
-    else if (progress.done > before) steps.push({ at: performance.now(), done: progress.done });
-    if (steps.length > 2 && performance.now() - (steps[1]?.at ?? 0) > PACE_MS) steps.shift();
+    const [steps, now] = [this.#steps, performance.now()];
+    const before = steps.at(-1)?.done ?? Infinity;
+    if (progress === null || progress.done < before) steps.length = 0;
+    if (progress !== null && progress.done !== before) steps.push({ at: now, done: progress.done });
+    if (steps.length > 3 && now - (steps[2]?.at ?? 0) > PACE_MS) steps.shift();
   }
 
   /** The clock of the system may differ from ours, so that only the first report is compared with it. */
@@ -281,14 +281,12 @@ export class FollowedSystem {
 
   /** Notes a command if it has saved, or failed to. A program without a way to save has not failed. */
   noteSave(entry: Body, info: Body = this.info): void {
-    const { command, state, value, seconds } = entry;
+    const { command, state, value } = entry;
     const isShutdown = command === 'shutdown';
     if (!isShutdown && command !== 'save-state') return;
     const saved = isShutdown ? savedBy(entry) : excerptOfJson(value);
-    const sentAt = timeIn(entry, 'at');
-    const at = sentAt === null ? null : sentAt + (typeof seconds === 'number' ? Math.max(0, seconds) * 1000 : 0);
     if (state === 'done' && (!isShutdown || saved !== '')) {
-      this.saved = { value: saved, at, by: excerptOf(entry['by']) };
+      this.saved = { value: saved, at: endedAt(entry), by: excerptOf(entry['by']) };
       this.failedSave = null;
     } else if (state === 'failed' && !isShutdown && !isRefusedSave(entry, info)) {
       this.failedSave = entry;
@@ -297,18 +295,13 @@ export class FollowedSystem {
 
   /** Until the progress is complete. Null until it has grown twice: the first growth may be the work of an hour. */
   get secondsLeft(): number | null {
-    const [first, last] = [this.#steps[0], this.#steps.at(-1)];
+    const [first, last] = [this.#steps[1], this.#steps.at(-1)];
     const progress = this.status === ACTIVE.statusName ? progressOf(this.info['detail']) : null;
     if (first === undefined || last === undefined || first === last || progress === null) return null;
     const leftMs = (progress.of - last.done) * (last.at - first.at) / (last.done - first.done);
     const seconds = Math.max(0, leftMs - (performance.now() - last.at)) / 1000;
     return Number.isFinite(seconds) ? seconds : null; // `of` may be huge
   }
-}
-
-/** As JSON: programs may report anything. */
-function processIn({ host, pid }: Body): string {
-  return textOfJson([host, pid]);
 }
 
 /** What a single reply tells about a system. */

@@ -379,7 +379,7 @@ export async function keepTerminal(): Promise<void> {
 }
 
 /** One for each machine, while the tool runs: opened at the first use, and again whenever it ends. */
-export class Link implements Machine {
+class Link implements Machine {
   readonly label: string;
   /** The paths of the live sockets over there, as last reported. */
   sockets: ReadonlySet<string> = new Set();
@@ -409,33 +409,27 @@ export class Link implements Machine {
   }
 
   async #keepOpen(): Promise<void> {
-    let [attempt, pauseMs] = [this.#start(), 0];
-    const later = (): Promise<FarEnd> => pause(pauseMs).then(() => this.#attempt('later'));
+    let attempt = this.#start();
     this.#opening = attempt;
-    for (;;) {
-      try {
-        const far = await attempt;
-        this.#opening = attempt;
-        const lost = new LinkError(this.label, await far.ended);
-        pauseMs = MIN_PAUSE_MS;
-        attempt = later();
-        this.#opening = Promise.race([attempt, pause(WAIT_MS).then(() => Promise.reject(lost))]);
-        this.#opening.catch(() => {}); // nobody may wait for it
-      } catch (error) {
-        this.#opening = attempt;
-        if (NEEDS_PERSON.test(`${error}`)) return;
-        pauseMs = Math.min(MAX_PAUSE_MS, Math.max(MIN_PAUSE_MS, 2 * pauseMs));
-        attempt = later();
-      }
+    for (let pauseMs = 0;;) {
+      const far = await attempt.catch((error: LinkError) => error);
+      this.#opening = attempt;
+      if (far instanceof Error && NEEDS_PERSON.test(far.reason)) return;
+      const lost = far instanceof Error ? null : new LinkError(this.label, await far.ended);
+      pauseMs = lost !== null ? MIN_PAUSE_MS : Math.min(MAX_PAUSE_MS, Math.max(MIN_PAUSE_MS, 2 * pauseMs));
+      attempt = pause(pauseMs).then(() => this.#attempt());
+      if (lost === null) continue;
+      this.#opening = Promise.race([attempt, pause(WAIT_MS).then(() => Promise.reject(lost))]);
+      this.#opening.catch(() => {}); // nobody may wait for it
     }
   }
 
   /** If the first attempt needs a person, makes another one that may ask on the terminal. */
   #start(): Promise<FarEnd> {
     const hint = setTimeout(() => onTerminal && warn(`waiting for ${this.label} …`), HINT_MS).unref();
-    return this.#attempt('first').finally(() => clearTimeout(hint)).catch((error: unknown) => {
-      if (!NEEDS_PERSON.test(`${error}`) || onTerminal === null) throw error;
-      const second = onTerminal.then(() => this.#attempt('asking'));
+    return this.#attempt().finally(() => clearTimeout(hint)).catch((error: LinkError) => {
+      if (!NEEDS_PERSON.test(error.reason) || onTerminal === null) throw error;
+      const second = onTerminal.then(() => this.#attempt(true));
       onTerminal = second.catch(() => {});
       return second;
     });
@@ -446,8 +440,7 @@ export class Link implements Machine {
    *
    * @throws {LinkError} Why it is not.
    */
-  async #attempt(which: 'first' | 'asking' | 'later'): Promise<FarEnd> {
-    const mayAsk = which === 'asking';
+  async #attempt(mayAsk: boolean = false): Promise<FarEnd> {
     const limitMs = mayAsk ? START_ON_TERMINAL_MS : START_MS;
     const [program = '', ...args] = this.#command;
     const plain = ['-T', '-o', 'RemoteCommand=none']; // whatever its configuration says
@@ -465,8 +458,7 @@ export class Link implements Machine {
       this.#far = far;
       onReady(null);
     });
-    const limit = setTimeout(() => far.end(`no answer within ${limitMs / 1000} s`), limitMs);
-    if (which === 'later') limit.unref();
+    const limit = setTimeout(() => far.end(`no answer within ${limitMs / 1000} s`), limitMs).unref();
     void far.ended.then((reason) => {
       this.#far = undefined;
       for (const { duplex, confirm, open } of this.#connections.values()) {
@@ -514,16 +506,12 @@ export class Link implements Machine {
     const connection = this.#connections.get(id);
     if (connection === undefined) return; // it is closed
     const { duplex, confirm } = connection;
-    if (type === 'OPEN') {
-      confirm?.();
-      connection.confirm = undefined;
-    } else if (type === 'DATA') {
-      duplex.push(data);
-    } else if (type === 'CLOSE' && data.length > 0) {
-      duplex.destroy(refusalIn(data));
-    } else if (type === 'CLOSE' || type === 'END') {
-      duplex.push(null);
-    }
+    if (type === 'DATA') duplex.push(data);
+    if (type === 'CLOSE' && data.length > 0) return void duplex.destroy(refusalIn(data));
+    if (type === 'CLOSE' || type === 'END') duplex.push(null);
+    if (type !== 'OPEN') return;
+    confirm?.();
+    connection.confirm = undefined;
   }
 }
 
@@ -583,14 +571,10 @@ export function foldersOf({ via, dir }: Where): Folder[] {
   for (const text of given) {
     const [label, command] = parseVia(option, text.trim());
     if (folders.has(label)) throw new UsageError(`${option} has the label '${label}' twice: write LABEL=COMMAND`);
-    if (command === null) {
-      folders.set(label, new LocalFolder(dir, { label }));
-      continue;
-    }
     const key = JSON.stringify([label, command, dir]);
-    const link = links.get(key) ?? new Link(label, command, dir ?? '');
-    links.set(key, link);
-    folders.set(label, new FarFolder(link));
+    const link = command && (links.get(key) ?? new Link(label, command, dir ?? ''));
+    if (link !== null) links.set(key, link);
+    folders.set(label, link === null ? new LocalFolder(dir, { label }) : new FarFolder(link));
   }
   return folders.size === 0 ? [new LocalFolder(dir)] : [...folders.values()];
 }
@@ -668,16 +652,13 @@ export async function findIn(
   return all.flat();
 }
 
-/** What is new in a folder, and why it cannot be searched. */
-export type Discovery = { found: Found[]; error: string };
-
-/** Yields what is new in a folder, once a second. */
+/** Yields what is new in a folder and why it cannot be searched, once a second. */
 export async function* discover(
   folder: Folder,
   known: () => ReadonlySet<string>,
   timeoutMs: number,
   signal?: AbortSignal,
-): AsyncGenerator<Discovery, void> {
+): AsyncGenerator<{ found: Found[]; error: string }, void> {
   while (signal?.aborted !== true) {
     let error = '';
     const found = await findIn([folder], () => folder.systems({ timeoutMs }, known()), PATIENCE_MS).catch((reason) => {
