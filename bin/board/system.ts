@@ -3,8 +3,8 @@
 import { BY, OFFLINE } from '../shared/client.ts';
 import { type Fold, hasLog, readHistory } from '../shared/log.ts';
 import { describeDone, follow, FollowedSystem } from '../shared/system.ts';
-import { type Body, excerpt, excerptOf } from '../shared/text.ts';
-import { type Field, type View, viewOf } from '../shared/view.ts';
+import { excerpt, excerptOf } from '../shared/text.ts';
+import { type Field, fieldsIn, type View, viewOf } from '../shared/view.ts';
 import {
   type Ask, type AskEnd, currentValues, type OwnCommand, ownCommandsOf, readAskEnds, readAsks, type Scalar,
 } from './forms.ts';
@@ -81,7 +81,6 @@ export class BoardSystem extends FollowedSystem {
   #ownCommands: OwnCommand[] = [];
   #declaredAt = 0; // the board's version at their latest change
   #isWatched = false;
-  #process = ''; // that the latest response names
   #fields: Field[] = []; // as of the latest read, like the samples
   #sent: readonly SentCommand[] = [];
   #sentCount = 0;
@@ -136,7 +135,7 @@ export class BoardSystem extends FollowedSystem {
   /** Notes a reply to the requests that follow the system. */
   onReply(): void {
     const { reply, info } = this;
-    if (reply?.ok === true && info['commands'] !== undefined) this.#takeInfo(info);
+    if (reply?.ok === true && info['commands'] !== undefined) this.#takeOwnCommands(ownCommandsOf(info));
     this.publish();
   }
 
@@ -144,7 +143,7 @@ export class BoardSystem extends FollowedSystem {
   async readDetail(): Promise<void> {
     if (this.unansweredSince !== null) this.publish(); // that grows while requests wait
     const isRead = await this.read(() => this.publish());
-    if (isRead) this.#fields = viewOf(this).fields;
+    if (isRead) this.#fields = fieldsIn(this.info['detail']);
     if (isRead && this.#isWatched && this.#series.isDue) {
       const time = this.#board.nextVersion(); // later than any version that a page has
       this.#series.add(time, numbersIn(this.#fields).filter(([name]) => !/^(run\.)?pid$/.test(name)));
@@ -218,11 +217,9 @@ export class BoardSystem extends FollowedSystem {
     return this.declares(command) ? command : '';
   }
 
-  #takeInfo(info: Body): void {
-    const { process } = viewOf(this);
-    if (this.#process !== '' && process !== this.#process) this.#forgetSent();
-    this.#process = process;
-    this.#takeOwnCommands(ownCommandsOf(info));
+  protected override noteRestart(): void {
+    super.noteRestart();
+    this.#forgetSent();
   }
 
   /** Pages receive the declarations only after a change: these are longer than the rest, which changes every second. */

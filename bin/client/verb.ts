@@ -96,8 +96,9 @@ export const TIMEOUT = {
 } as const;
 
 export function failure(reply: FailedReply, status?: string): Outcome {
-  const { error, fault, original } = reply;
-  return { exitCode: EXIT_OF[fault], json: { status, error: original }, error };
+  const { error, fault, original, phase } = reply;
+  const isForeign = fault === 'denied' && phase !== 'answered'; // by a web server that is no control server
+  return { exitCode: isForeign ? EXIT.OFFLINE : EXIT_OF[fault], json: { status, error: original }, error };
 }
 
 /** Warns about machines that cannot be reached, and returns the exit code. */

@@ -47,6 +47,7 @@ export const watch: Verb = verb({
     const all: Found[] = [];
     const known = (): Set<string> => new Set(all.map(({ client }) => client.key));
     const add = (found: readonly Found[]): void => {
+      if (found.length === 0) return; // as most searches
       const others = all.filter(({ socket }) => socket?.exists !== false);
       watches.push(watchAll(labelled([...others, ...found]).slice(others.length)));
       all.push(...found);

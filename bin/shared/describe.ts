@@ -3,8 +3,8 @@
 import { UsageError } from './cli.ts';
 import { describeAnswer, isAnswer, questionsIn } from './declared.ts';
 import {
-  ageOf, agoOf, type Body, describeDuration, excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson,
-  timeIn,
+  ageOf, agoOf, type Body, describeDuration, excerpt, excerptOf, excerptOfJson, isRecord, MAX_TIME, MAX_VALUE_LENGTH,
+  textOfJson, timeIn,
 } from './text.ts';
 
 const MAX_COMMANDS = 18; // in the list of a server: the latest 16, what runs, and what has waited longest
@@ -43,8 +43,9 @@ export function describeStep(status: string, age: string): string {
 
 /** When a command or a question ended, in milliseconds; null if unknown. */
 export function endedAt(entry: Body): number | null {
-  const [at, { seconds }] = [timeIn(entry, 'at'), entry]; // from the acceptance to the outcome
-  return at === null ? null : at + (typeof seconds === 'number' ? 1000 * Math.max(0, seconds) : 0);
+  const { seconds } = entry; // from the acceptance to the outcome
+  const end = (timeIn(entry, 'at') ?? NaN) + (typeof seconds === 'number' ? 1000 * Math.max(0, seconds) : 0);
+  return end < MAX_TIME ? end : null;
 }
 
 /** A command and its outcome: `evaluate {"points":200} by ana@laptop done in 2.10 s: {"meanLoss":58.9}`. */
@@ -193,9 +194,11 @@ export function progressOf(detail: unknown): Progress | null {
 /** Separates what a program reports, which may be any other object `run`, from what control-run adds as `run`. */
 export function splitDetail(detail: unknown): { own: Record<string, unknown>; run: Record<string, unknown> } {
   const all = isRecord(detail) ? detail : {};
+  const added = all['run'];
+  const isOfRun = isRecord(added) && Number.isSafeInteger(added['pid']) && typeof added['started'] === 'string';
+  if (!isOfRun) return { own: all, run: {} };
   const { run, ...own } = all;
-  const isOfRun = isRecord(run) && Number.isSafeInteger(run['pid']) && typeof run['started'] === 'string';
-  return isOfRun ? { own, run } : { own: all, run: {} };
+  return { own, run: added };
 }
 
 // ───── Conditions on a field of the detail ───────────────────────────────────────────────────────────────────────
@@ -281,7 +284,7 @@ export function canSaveIn({ detail }: Body): boolean {
 
 /** Whether an entry is a save that control-run has refused: none has failed. For 10 s, `canSave` is unknown. */
 export function isRefusedSave({ command, state, error }: Body, info: Body): boolean {
+  if (command !== 'save-state' || state !== 'failed') return false;
   const isOfRun = splitDetail(info['detail']).run['pid'] !== undefined;
-  const hasNoWay = !canSaveIn(info) || (isOfRun && /^no way to save: start control-run /.test(excerptOf(error)));
-  return command === 'save-state' && state === 'failed' && hasNoWay;
+  return !canSaveIn(info) || (isOfRun && /^no way to save: start control-run /.test(excerptOf(error)));
 }

@@ -259,7 +259,7 @@ export class FollowedSystem {
       this.infoAt = Date.now();
       this.#noteHeard(timeIn(info, 'heardAt') ?? this.infoAt);
       const [process, earlier] = [info, this.info].map(({ host, pid }) => textOfJson([host, pid])); // may be anything
-      if (process !== earlier) this.failedSave = null;
+      if (process !== earlier && this.info['pid'] !== undefined) this.noteRestart();
       for (const entry of commandsOf(info)) this.noteSave(entry, info);
     }
     this.info = info;
@@ -270,6 +270,11 @@ export class FollowedSystem {
     if (progress === null || progress.done < before) steps.length = 0;
     if (progress !== null && progress.done !== before) steps.push({ at: now, done: progress.done });
     if (steps.length > 3 && now - (steps[2]?.at ?? 0) > PACE_MS) steps.shift();
+  }
+
+  /** A new process has none of the failures of the one before. */
+  protected noteRestart(): void {
+    this.failedSave = null;
   }
 
   /** The clock of the system may differ from ours, so that only the first report is compared with it. */
@@ -391,7 +396,8 @@ export async function follow(client: PrintableClient, command: string, options: 
       const before = status;
       status = findStatus(name) ?? null;
       if (goal !== undefined && status !== null && status !== goal && status !== before) {
-        output?.write(`${status.statusName} … `);
+        const isOnTheWay = [SystemStatus.PAUSING, SystemStatus.RESUMING, SHUTTING_DOWN].includes(status);
+        output?.write(`${isOnTheWay ? '' : 'still '}${status} … `);
         hasOutput = true;
       }
       const isEnd = status === SHUTTING_DOWN || status === OFFLINE;

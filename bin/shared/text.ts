@@ -61,7 +61,8 @@ export function excerptOfJson(field: unknown): string {
 
 // ───── Times and durations ───────────────────────────────────────────────────────────────────────────────────────
 
-const MAX_TIME = 250e12; // milliseconds, until the year 9892: localTime() needs four digits
+/** Of a time that localTime() can print. */
+export const MAX_TIME = 250e12; // milliseconds, until the year 9892: localTime() needs four digits
 
 /** In milliseconds; null if the field holds no time. */
 export function timeIn(body: Body, name: string): number | null {

@@ -132,7 +132,7 @@ function standingOf(system: FollowedSystem): Standing {
     isControllable: CONTROLLABLE.includes(status),
     heading: isCrashed ? `crashed: ${describeEnd(end)}${age && ','}` : word,
     when: age && (end !== null || status === 'paused' ? `${age} ago` : `for ${age}`),
-    cause: isCrashed ? '' : describeAuthor(end ?? (isCurrent ? info : {})).trim(),
+    cause: isCrashed ? '' : describeAuthor(end ?? (isCurrent ? info : {})),
     holds: holds.slice(1).map((hold) => `and${agoOf(timeIn(hold, 'since'))}${describeAuthor(hold)}`),
     othersHold: holds.some(({ by }) => by !== BY) ? `paused${describeCause(info)}` : '',
     story: !isAsking ? story : story === 'active' ? 'asks' : `asks; ${story}`,
@@ -233,7 +233,7 @@ function errorIn({ error }: Body): string {
 }
 
 /** If excerpts of names collide, the first counts. */
-function fieldsIn(detail: unknown): Field[] {
+export function fieldsIn(detail: unknown): Field[] {
   if (detail === null || detail === undefined) return [];
   if (!isRecord(detail)) return [fieldOf(['', detail])];
   const { own, run } = splitDetail(detail);

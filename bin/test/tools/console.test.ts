@@ -24,13 +24,13 @@ describe('control-console with a pipe', { ...LIMIT, concurrency: 3 }, () => {
     const env = { XDG_STATE_HOME: folder, HOME: folder };
     const { child, shows, ended } = startProgram(t, 'console', ['--port', `${port}`], env);
     child.stdin?.end('pause\n\n  RESUME  \nsave\n# a comment\nhelp\nq\nnever reached\n');
-    await shows(/^(active … )?pausing … $/);
+    await shows(/^(still active … )?pausing … $/);
     paused.resolve();
     const { code, stdout, stderr } = await ended;
     assert.deepEqual([code, stderr], [0, '']);
     assert.deepEqual(readdirSync(folder), []);
     const lines = stdout.replaceAll(/\d+\.\d s/g, 'N s').split('\n');
-    const outcomes = lines.slice(0, 3).map((line) => line.replaceAll(/(active|resuming) … |paused … (?=active)/g, ''));
+    const outcomes = lines.slice(0, 3).map((line) => line.replaceAll(/(still active|resuming) … |still paused … (?=active|resuming)/g, ''));
     assert.deepEqual(outcomes, ['pausing … paused (N s)', 'active (N s)', 'saved states/1.json (N s)']);
     const commands = [
       'status', 'info', 'p, pause', 'r, resume', 'save, save-state', 'shutdown', 'run NAME', 'answer \\[ID\\]',

@@ -49,12 +49,12 @@ describe('viewOf', LIMIT, () => {
         statusLevel: 'none', isControllable: false, summary: '',
       }],
       [{ status: 'active', since: ago(3), by: 'ana@sofa' }, {
-        heading: 'active', when: 'for 3 min', cause: 'by ana@sofa', word: 'active', level: 'good', statusLevel: 'good',
+        heading: 'active', when: 'for 3 min', cause: ' by ana@sofa', word: 'active', level: 'good', statusLevel: 'good',
         isControllable: true, error: '', summary: 'active', story: 'active',
       }],
       [{ status: 'pausing' }, { heading: 'pausing', when: '', cause: '', level: 'warn', isControllable: true }],
       [PAUSED, {
-        heading: 'paused', when: '2 h ago', age: '2 h', cause: 'by ana: a < b', level: 'warn', isControllable: true,
+        heading: 'paused', when: '2 h ago', age: '2 h', cause: ' by ana: a < b', level: 'warn', isControllable: true,
         holds: [], summary: 'paused 2 h ago by ana: a < b', story: 'paused by ana: a < b',
       }],
       [{ status: 'resuming', since: ago(3) }, { when: 'for 3 min', level: 'warn', isControllable: true }],
@@ -77,7 +77,7 @@ describe('viewOf', LIMIT, () => {
     const paused = { ...PAUSED, ...holds[0], reason: '' };
     check([
       [{ ...paused, holds }, {
-        heading: 'paused', when: '2 h ago', cause: 'by ben@desk',
+        heading: 'paused', when: '2 h ago', cause: ' by ben@desk',
         holds: ['and 3 min ago by ana@laptop: a < b', 'and by others'],
         othersHold: 'paused by ben@desk; and by ana@laptop: a < b; and by others',
       }],
@@ -110,14 +110,14 @@ describe('viewOf', LIMIT, () => {
         failure: { ...token, statusCode: 403, error: 'Not allowed' },
       }],
       [ENDING, {
-        status: 'offline', heading: 'ended', word: 'ended', when: '3 min ago', cause: 'by ana: done', error: '',
+        status: 'offline', heading: 'ended', word: 'ended', when: '3 min ago', cause: ' by ana: done', error: '',
         level: 'ended', statusLevel: 'ended', isControllable: false, story: 'offline: shutdown by ana: done',
       }, absent],
       [ended('exit code 7', 7), {
         heading: 'crashed: exit code 7,', word: 'crashed', when: '3 min ago', cause: '', error: '', level: 'bad',
         story: 'offline: exit code 7',
       }, absent],
-      [ended('SIGTERM', 143), { heading: 'ended', cause: 'by itself: SIGTERM', level: 'ended' }, absent],
+      [ended('SIGTERM', 143), { heading: 'ended', cause: ' by itself: SIGTERM', level: 'ended' }, absent],
     ]);
   });
 
@@ -280,6 +280,9 @@ describe('viewOf', LIMIT, () => {
         }
       }
     }
+    const late = { command: 'answer', state: 'done', message: 'Delete?', at: ago(0), seconds: 1e20 };
+    const info = describeInfo(systemOf({ status: 'active', commands: [late] }));
+    assert.equal(info.at(-1), 'commands  answer by somebody (Delete?)', 'an end that no clock shows');
   });
 });
 

@@ -30,7 +30,7 @@ const STATES: [state: State, card: Partial<Card>, title: string][] = [
     status: 'connecting', isGray: true, level: 'none',
   }, 'connecting'],
   [{
-    when: 'for 3 min', cause: 'by ana: a < b', holds: ['and by ben', 'and by others'], step: 'in a step',
+    when: 'for 3 min', cause: ' by ana: a < b', holds: ['and by ben', 'and by others'], step: 'in a step',
     error: 'a < b', saved: 'saved <i>', unsaved: 'not saved',
     progress: { name: 'step', done: 1700.5, of: 10_000, text: '17 %, 3 h left' },
     commands: [{ text: 'x expired', state: 'answer' }, { text: 'save-state done', state: 'done' }],
@@ -147,7 +147,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await browser.click('.body button', 0);
     await browser.findByRole('dialog', 'Resume trainer, paused by ben@desk; and by ana: night tariff?');
     await confirm(browser, 'both agree');
-    board.show({ name: 'trainer', ...PAUSED, cause: 'by ben@desk' });
+    board.show({ name: 'trainer', ...PAUSED, cause: ' by ben@desk' });
     await sees(browser, ({ cause }) => assert.equal(cause, 'by ben@desk'));
     await browser.click('.body button', 0); // does not ask: its own hold
     await board.takes('0/resume?reason=both+agree', '0/resume');

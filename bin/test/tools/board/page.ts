@@ -126,7 +126,7 @@ function worded(word: string, level: Level): State {
 
 /** A system that asks. */
 export function asking(...asks: Ask[]): State {
-  return { word: 'asks', level: 'asks', asks };
+  return { word: 'asks', level: 'asks', asks, askAge: /^asked (.*?) ago/.exec(asks[0]?.times ?? '')?.[1] ?? '' };
 }
 
 /** An own command with these parameters, which are strings unless a field says otherwise. */

@@ -80,7 +80,7 @@ describe('What control-board knows of systems', { ...LIMIT, concurrency: 3 }, ()
     await untilSystem(board, ({ status }) => status === 'active');
     for (const id of [0, 1]) await board.post(`/api/systems/${id}/shutdown?reason=lunch`);
     const { cause, status, when } = await untilSystem(board, ({ heading }) => heading === 'ended');
-    assert.deepEqual([cause, status], [`by ${BY}: lunch`, 'offline']);
+    assert.deepEqual([cause, status], [` by ${BY}: lunch`, 'offline']);
     assert.match(when, /^\d+ s ago$/);
     const other = await untilSystem(board, ({ sent: [first] }) => first?.state === 'done', 1);
     assert.deepEqual([other.status, other.heading, other.sent[0]?.text], ['offline', 'offline', 'already offline']);
@@ -277,10 +277,10 @@ const STATES: [what: string, replies: object[], state: Partial<State>, facts?: P
     status: 'offline', heading: 'offline', word: 'offline', level: 'bad', cause: '', error: '',
   }, { end: null, error: 'ECONNREFUSED' }],
   ['shut down', [info({ status: 'shutting down', by: 'ana', reason: 'lunch' }), OFFLINE], {
-    status: 'offline', heading: 'ended', word: 'ended', level: 'ended', cause: 'by ana: lunch',
+    status: 'offline', heading: 'ended', word: 'ended', level: 'ended', cause: ' by ana: lunch',
   }],
   ['shut down too fast to report it', [listing('shutdown', { state: 'running', by: 'ana' }), OFFLINE], {
-    heading: 'ended', cause: 'by ana',
+    heading: 'ended', cause: ' by ana',
   }],
   ['restarted', [info({ status: 'shutting down', by: 'ana' }), OFFLINE, info()], {
     status: 'active', heading: 'active', cause: '',
@@ -292,7 +292,7 @@ const STATES: [what: string, replies: object[], state: Partial<State>, facts?: P
     const value = { ended: 'exit', exitCode };
     const status = 'shutting down';
     const [by, reason] = ['itself', 'exit'];
-    const shown = ended(isCrashed, 'by itself: exit');
+    const shown = ended(isCrashed, ' by itself: exit');
     return [
       ['ends, as its command says', [listing('shutdown', { by, reason, value }), OFFLINE], shown],
       ['ends, as its detail says', [
@@ -303,7 +303,7 @@ const STATES: [what: string, replies: object[], state: Partial<State>, facts?: P
         { command: 'shutdown', state: 'done', by, reason, value },
         { command: 'evaluate', state: 'failed', error: 'x' },
       ] }), OFFLINE], { ...shown, failed: 'evaluate failed: x', level: 'bad' }],
-      ['was shut down', [listing('shutdown', { by: 'ana', value }), OFFLINE], ended(false, 'by ana')],
+      ['was shut down', [listing('shutdown', { by: 'ana', value }), OFFLINE], ended(false, ' by ana')],
     ];
   }),
   ['saved', [SAVE], { ...SAVED, ...NONE_FAILED, word: 'active', level: 'good' }, { ...NOTED, failedSave: null }],
@@ -335,12 +335,12 @@ const STATES: [what: string, replies: object[], state: Partial<State>, facts?: P
     { by: 'ben', reason: 'leak', since: timeOf(SAVED_AT) }, { by: 'ana', reason: 'lunch', since: timeOf(SAVED_AT) },
     { since: timeOf(SAVED_AT) }, { by: 'eve' },
   ] })], {
-    heading: 'paused', when: '3 h ago', cause: 'by ben: leak',
+    heading: 'paused', when: '3 h ago', cause: ' by ben: leak',
     holds: ['and 3 h ago by ana: lunch', 'and 3 h ago by others', 'and by eve'],
     othersHold: 'paused by ben: leak; and by ana: lunch; and by others; and by eve',
   }],
   ['paused by the board alone', [info({ status: 'paused', by: BY, holds: [{ by: BY }] })], {
-    cause: `by ${BY}`, holds: [], othersHold: '',
+    cause: ` by ${BY}`, holds: [], othersHold: '',
   }],
   ['busy with an own command', [info({ commands: [
     { command: 'say', state: 'running' },

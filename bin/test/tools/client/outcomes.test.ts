@@ -98,7 +98,7 @@ describe('control-client on a terminal', SUITE, () => {
         '^(\\w+ … )*paused \\(.*\\)\r\nuntil 20\\d\\d-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d; ' +
         'Ctrl-C leaves it paused\r\nactive\r\n$',
       )],
-      [[...at(port), 'pause'], /^(active … )?(pausing … )?paused \(\d+\.\d s\)\r\n$/],
+      [[...at(port), 'pause'], /^(still active … )?(pausing … )?paused \(\d+\.\d s\)\r\n$/],
       [[...at(port), 'save-state'], /^saved states\/1\.json \(\d+\.\d s\)\r\n$/],
       [[...at(port), 'run', 'evaluate'], /^evaluate: \{"meanReturn":497\.1\} \(\d+\.\d s\)\r\n$/],
       [[...at(port), 'resume', '--json'], /^(\w+ … )*active \(\d+\.\d s\)\r\n\{[^\n]*"active"\}\r\n$/],
