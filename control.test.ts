@@ -17,7 +17,7 @@ import { pathToFileURL } from 'node:url';
 import { inspect } from 'node:util';
 
 import {
-  LIMIT, NO_TOKEN, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, makeSocketPath,
+  LIMIT, MISSING_TOKEN, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, makeSocketPath,
   startForeign, startServer, takeAll, until,
 } from './bin/test/helpers.ts';
 import { runHost, spawnHost, startUnreachable } from './bin/test/host.ts';
@@ -41,7 +41,7 @@ const UNIX = { ...LIMIT, skip: lacks('Unix') };
 
 const NO_METHOD = 'Invalid API method';
 const QUEUE_FULL = 'Command queue is full, try again later';
-const WRONG_TOKEN = NO_TOKEN.replace('Missing', 'Wrong');
+const WRONG_TOKEN = MISSING_TOKEN.replace('Missing', 'Wrong');
 const README = readFileSync('README.md', 'utf8');
 
 // ───── A program under control ───────────────────────────────────────────────────────────────────────────────────
@@ -1406,10 +1406,10 @@ describe('A request', LIMIT, () => {
     [400, TWICE, 'two Hosts', head(PAUSE, HOST, HOST, 'Authorization: x')],
     [400, TWICE, 'two Origins', head(PAUSE, HOST, `Origin: ${PAGE}`, `Origin: ${PAGE}`)],
     [400, TWICE, 'two tokens', head(PAUSE, HOST, BEARER, BEARER), 'guarded'],
-    [401, NO_TOKEN, 'no token', head(PAUSE, HOST), 'guarded'],
+    [401, MISSING_TOKEN, 'no token', head(PAUSE, HOST), 'guarded'],
     [401, WRONG_TOKEN, 'a wrong token', head(PAUSE, HOST, `${BEARER}x`), 'guarded'],
-    [401, NO_TOKEN, 'the token in the query', head(`${PAUSE}?token=${TOKEN}`, HOST), 'guarded'],
-    [401, NO_TOKEN, 'another path, without the token', head('GET /', HOST), 'guarded'],
+    [401, MISSING_TOKEN, 'the token in the query', head(`${PAUSE}?token=${TOKEN}`, HOST), 'guarded'],
+    [401, MISSING_TOKEN, 'another path, without the token', head('GET /', HOST), 'guarded'],
     [403, NOT_HOST, 'another name as Host', head(STATUS, 'Host: evil.example:8391')],
     [403, NOT_HOST, 'another name in an absolute-form target', head('GET http://evil.example/api/status', HOST)],
     [403, NOT_HOST, 'an address that is not canonical', head(PAUSE, 'Host: 127.1')],

@@ -328,9 +328,10 @@ export async function until(
   }
 }
 
-/** A token, and the error of a request without it. */
+/** A token, and the error of a request without it: in the tools, and as servers send it. */
 export const TOKEN = 'a-token-for-tests-only';
 export const NO_TOKEN = 'Missing token: set CONTROL_TOKEN_FILE or CONTROL_TOKEN';
+export const MISSING_TOKEN: string = `${NO_TOKEN}, or the option token of WebApiClient`;
 
 const NOWHERE = '/nowhere/control.sock'; // where no tool can do harm
 const LONG_PATH = `/${'x'.repeat(94)}`;

@@ -60,7 +60,7 @@ describe('control-board', LIMIT, () => {
     assert.equal(saved.sent.length, 1, 'only the latest of those that are done');
     await board.post('/api/systems/pause?reason=lunch'); // to all systems
     const paused = await untilSystem(board, ({ status, cause }) => status === 'paused' && cause !== '');
-    assert.equal(paused.cause, 'by ana@phone: lunch');
+    assert.equal(paused.cause, ' by ana@phone: lunch');
     await board.post('/api/systems/0/shutdown');
     await finished;
     const ended = await untilSystem(board, ({ status, sent: [latest] }) => {
