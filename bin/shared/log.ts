@@ -229,6 +229,7 @@ export class Story {
     if (command === 'save-state' || command === 'shutdown') this.#showHeld();
     if (isMere || (id !== '' && !this.#isNew(id)) || this.#isTold(entry)) return;
     const texts = ['command', 'message', 'by', 'reason', 'state'].map((name) => excerptOf(entry[name]));
+    if (command === 'resume') texts.push(valueIn(entry)); // it has released a hold, or held none
     this.#fold(time, describeCommand(entry), entry, [...texts, excerptOfJson(entry['arguments'])].join('\n'));
   }
 

@@ -252,7 +252,7 @@ async function find(word: Word, all: readonly Folder[], sources: Sources): Promi
     if (absence === 'none' && !isStray) return [];
     const names = await describeNames(text, folders);
     if (isUnsure()) return []; // by now, it may have been lost
-    if (absence === 'offline' && !isStray && patternOf(text) === null) {
+    if (absence === 'offline' && text !== '' && !isStray && patternOf(text) === null) {
       warn(`there is no system '${text}' ${names}`);
       return folders.map((folder) => folder.absent(text, reach));
     }

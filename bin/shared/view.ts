@@ -75,7 +75,7 @@ interface Standing {
   fault: Fault | null;
   /** The same in words, unless the status says it all. */
   error: string;
-  /** The status, or what is more urgent: asks, failed, crashed, ended, connecting. */
+  /** The status, or what is more urgent: asking, failed, crashed, ended, connecting. */
   word: string;
   level: Level;
   /** Of the status alone. */
@@ -83,7 +83,7 @@ interface Standing {
   isControllable: boolean;
   /** How long it has had its status, or has been silent: `3 min`. Empty if unknown. */
   age: string;
-  /** The status or the end, since when, and who and why: `paused`, `3 min ago`, `by ana@laptop: GPU needed`. */
+  /** The status or the end, since when, and who and why: `paused`, `3 min ago`, ` by ana@laptop: GPU needed`. */
   heading: string;
   when: string;
   cause: string;
@@ -127,12 +127,12 @@ function standingOf(system: FollowedSystem): Standing {
   return {
     status, fault, age, step: step && describeStep(status, step),
     error: isPlain && !isUnlinked ? '' : system.error,
-    word: isAsking ? 'asks' : isFailed ? 'failed' : word,
+    word: isAsking ? 'asking' : isFailed ? 'failed' : word,
     level: isAsking ? 'asks' : isFailed ? 'bad' : statusLevel, statusLevel,
     isControllable: CONTROLLABLE.includes(status),
-    heading: isCrashed ? `crashed: ${describeEnd(end)}${age && ','}` : word,
+    heading: word,
     when: age && (end !== null || status === 'paused' ? `${age} ago` : `for ${age}`),
-    cause: isCrashed ? '' : describeAuthor(end ?? (isCurrent ? info : {})),
+    cause: isCrashed ? `: ${describeEnd(end)}` : describeAuthor(end ?? (isCurrent ? info : {})),
     holds: holds.slice(1).map((hold) => `and${agoOf(timeIn(hold, 'since'))}${describeAuthor(hold)}`),
     othersHold: holds.some(({ by }) => by !== BY) ? `paused${describeCause(info)}` : '',
     story: !isAsking ? story : story === 'active' ? 'asks' : `asks; ${story}`,

@@ -114,7 +114,7 @@ describe('viewOf', LIMIT, () => {
         level: 'ended', statusLevel: 'ended', isControllable: false, story: 'offline: shutdown by ana: done',
       }, absent],
       [ended('exit code 7', 7), {
-        heading: 'crashed: exit code 7,', word: 'crashed', when: '3 min ago', cause: '', error: '', level: 'bad',
+        heading: 'crashed', word: 'crashed', when: '3 min ago', cause: ': exit code 7', error: '', level: 'bad',
         story: 'offline: exit code 7',
       }, absent],
       [ended('SIGTERM', 143), { heading: 'ended', cause: ' by itself: SIGTERM', level: 'ended' }, absent],
@@ -158,7 +158,7 @@ describe('viewOf', LIMIT, () => {
     const expired = { command: 'answer', message: 'x', state: 'failed', error: 'expired', at: ago(3), seconds: 60 };
     check([
       [{ ...PAUSED, commands: [FAILED], asks }, {
-        heading: 'paused', word: 'asks', level: 'asks', statusLevel: 'warn', askAge: '3 min',
+        heading: 'paused', word: 'asking', level: 'asks', statusLevel: 'warn', askAge: '3 min',
         story: 'asks; paused by ana: a < b', detail: Array(3).fill(ASKED.message).join('; '), asks: [
           { id: 'k3f-q1', message: ASKED.message, times: 'asked 3 min ago' },
           { id: 'k3f-q2', message: ASKED.message, times: 'asked 3 min ago, expires in 12 min' },

@@ -260,7 +260,7 @@ describe('Questions on the page of control-board', { ...LIMIT, skip: lacks('chro
         await seesQuestions(page, (all) => assert.deepEqual([all.at(-1)?.message, all.at(-1)?.buttons], [
           message, ['No', 'Yes'],
         ]));
-        assert.equal(await page.title(), 'asks – control-board');
+        assert.equal(await page.title(), 'asking – control-board');
         assert.deepEqual(await page.run(FIND_FLAWS), []);
       }
       const names = people.map(([, , word]) => `${word}: ${message}`);
@@ -289,7 +289,7 @@ describe('Questions on the page of control-board', { ...LIMIT, skip: lacks('chro
     const board = await openStates(t, browser, failed, { name: 'idle' }, job);
     const icon = (): Promise<string> => browser.run('return document.querySelector("link[rel=icon]").href');
     await eventually(async () => (await orderOf(browser)).join() === 'job,bad,idle');
-    assert.equal(await browser.title(), 'asks: job – control-board');
+    assert.equal(await browser.title(), 'asking: job – control-board');
     const asks = await icon();
     await seesQuestions(browser, (all) => {
       assert.deepEqual(all.map(({ message, badge }) => [message, badge]), [
@@ -312,7 +312,7 @@ describe('Questions on the page of control-board', { ...LIMIT, skip: lacks('chro
     await eventually(async () => (await orderOf(browser)).slice(0, 2).join() === 'job,bad');
     const [row] = await glances(browser);
     assert.deepEqual([row?.status, row?.text], ['asked 3 min ago', `2 questions, first: ${MESSAGE}`]);
-    assert.equal(await browser.text('#chips button'), '1 asks');
+    assert.equal(await browser.text('#chips button'), '1 asking');
     for (const [width, height] of SIZES) {
       await browser.resize(width, height);
       assert.deepEqual(await browser.run(FIND_FLAWS), [], `${width} px`);

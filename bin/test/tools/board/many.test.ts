@@ -41,7 +41,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
     assert.ok((await cards(browser)).every(({ buttons }) => buttons.join('') === ''), 'closed');
     const progress = { name: 'step', done: 7, of: 100, text: '7 %, 3 min left' };
     const fields = [plotted('step', 6, 7), { name: 'of', value: 100 }, { name: 'word', value: 'x' }];
-    const [when, cause] = ['3 min ago', 'by ana: GPU'];
+    const [when, cause] = ['3 min ago', ' by ana: GPU'];
     board.show(...many(
       { fields, progress, when: 'for 3 min' }, FAILED, { ...PAUSED, when, cause, holds: ['and by ben'], progress },
       { ...ENDED, when, cause, saved: 'saved states/1' }, { ...CRASHED, when }, {},
@@ -52,7 +52,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
       assert.deepEqual(rows.map(({ name, status, text }) => [name, status, text]), [
         ['t8', 'asks', 'Go on?'],
         ['t2', 'active', 'save failed: ENOSPC ·'],
-        ['t5', 'crashed: exit code 7', '3 min ago'],
+        ['t5', 'crashed', '3 min ago: exit code 7'],
         ['t3', 'paused', '3 min ago by ana: GPU'],
         ['t1', 'active', '7 %, 3 min left'],
         ['t6', 'active', ''], ['t7', 'active', 'not paused: x ·for 3 min'],
@@ -60,7 +60,7 @@ describe('Many systems on the page of control-board', { ...LIMIT, skip: lacks('c
         ['t4', 'ended', '3 min ago by ana: GPU · saved states/1'],
       ]);
     });
-    assert.equal(await browser.title(), 'asks: t8 – control-board');
+    assert.equal(await browser.title(), 'asking: t8 – control-board');
     for (const width of [1280, 640, 390, 360, 320]) {
       await browser.resize(width, 844);
       assert.deepEqual(await browser.run(FIND_FLAWS), [], `${width} px`);

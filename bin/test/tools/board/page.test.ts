@@ -42,7 +42,7 @@ const STATES: [state: State, card: Partial<Card>, title: string][] = [
   }, 'active'],
   [{ ...PAUSED, status: 'pausing' }, { isGray: false, buttons: ['Resume', 'Save', 'Shut down'] }, 'paused'],
   [{ ...PAUSED, ...FAILED }, { status: 'paused', level: 'bad', statusLevel: 'warn' }, 'failed'],
-  [CRASHED, { status: 'crashed: exit code 7', isGray: true, level: 'bad' }, 'crashed'],
+  [CRASHED, { status: 'crashed', cause: 'exit code 7', isGray: true, level: 'bad' }, 'crashed'],
   [ENDED, { status: 'ended', isGray: true, level: 'ended' }, 'ended'],
   [PAUSED, { status: 'paused', isGray: false, level: 'warn', buttons: ['Resume', 'Save', 'Shut down'] }, 'paused'],
   [{ process: 'process 7 on gpu3', target: 'gpu3:1' }, { place: 'process 7 on gpu3 · gpu3:1' }, 'active'],
@@ -56,7 +56,7 @@ const STATES: [state: State, card: Partial<Card>, title: string][] = [
   }, { sent: ['… pause sent', '✓ paused', '✗ not saved: ENOSPC'] }, 'active'],
   [{ ...PAUSED, ...asking({ id: 'q1', message: 'x', parameters: [], times: '' }) }, {
     status: 'paused', level: 'asks', statusLevel: 'warn', buttons: ['Answer', 'Resume', 'Save', 'Shut down'],
-  }, 'asks'],
+  }, 'asking'],
 ];
 
 /** One browser runs all tests in sequence. */

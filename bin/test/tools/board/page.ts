@@ -116,7 +116,7 @@ const QUIET: Omit<Update, 'id' | 'target' | 'sentCount'> = {
 export const PAUSED: State = { status: 'paused', ...worded('paused', 'warn') };
 export const OFFLINE: State = { status: 'offline', ...worded('offline', 'bad'), isControllable: false };
 export const SILENT: State = { ...OFFLINE, status: 'no answer', ...worded('no answer', 'bad') };
-export const CRASHED: State = { ...OFFLINE, ...worded('crashed', 'bad'), heading: 'crashed: exit code 7' };
+export const CRASHED: State = { ...OFFLINE, ...worded('crashed', 'bad'), cause: ': exit code 7' };
 export const ENDED: State = { ...OFFLINE, ...worded('ended', 'ended') };
 export const FAILED: State = { word: 'failed', level: 'bad', failed: 'save failed: ENOSPC' };
 
@@ -126,7 +126,7 @@ function worded(word: string, level: Level): State {
 
 /** A system that asks. */
 export function asking(...asks: Ask[]): State {
-  return { word: 'asks', level: 'asks', asks, askAge: /^asked (.*?) ago/.exec(asks[0]?.times ?? '')?.[1] ?? '' };
+  return { word: 'asking', level: 'asks', asks, askAge: /^asked (.*?) ago/.exec(asks[0]?.times ?? '')?.[1] ?? '' };
 }
 
 /** An own command with these parameters, which are strings unless a field says otherwise. */

@@ -267,7 +267,7 @@ const UNABLE = { detail: { run: { ...RUN, canSave: false } } };
 
 /** What a page shows of an end. */
 function ended(isCrashed: boolean, cause: string): Partial<State> {
-  if (isCrashed) return { status: 'offline', word: 'crashed', heading: 'crashed: exit,', cause: '', level: 'bad' };
+  if (isCrashed) return { status: 'offline', word: 'crashed', heading: 'crashed', cause: ': exit', level: 'bad' };
   return { status: 'offline', heading: 'ended', cause, statusLevel: 'ended' };
 }
 

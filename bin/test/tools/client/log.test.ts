@@ -114,6 +114,10 @@ const STORIES: readonly [what: string, entries: Body[], lines: string[]][] = [
     ...command('02:00', 'resume', 'ana', { value: { released: true } }),
     ...command('02:00', 'resume', 'ben', { value: { released: false } }),
   ], ['resume by ana done in 0.01 s: released own hold', 'resume by ben done in 0.01 s: held no pause']],
+  ['a release, and a vain one of the same sender', [
+    ...command('02:00', 'resume', 'ana', { value: { released: true } }),
+    ...command('02:00', 'resume', 'ana', { value: { released: false } }),
+  ], ['resume by ana done in 0.01 s: released own hold', 'resume by ana done in 0.01 s: held no pause']],
   ['resumes whose status tells all, one of an active system, and one that has a value', [
     ...pause('02:00', 'ben', 'leak'), ...resume('02:01', 'ana'), ...command('02:02', 'resume', 'ana', {}),
     ...pause('03:00', 'ben', 'leak'),

@@ -214,6 +214,7 @@ describe('A word that is no system', { ...LIMIT, skip: lacks('Unix') }, () => {
     const noFolder = { CONTROL_DIR: makeFolder(t) };
     assert.equal((await call(['wait', 'offline', 'eval'], noFolder)).stdout, 'eval  offline\n');
     assert.equal((await call(['wait', 'offline', 'train', '--timeout', '0.3', ...dir])).code, 4, 'it is live');
+    await assert.rejects(call(['wait', 'offline', '', ...dir]), { message: /^there is no system '' / }, 'a forgotten name');
     for (const command of [['shutdown'], ['shutdown', '--wait'], ['wait', 'paused'], ['wait', 'x = 1']]) {
       await assert.rejects(call([...command, 'eval', ...dir]), missing('eval', folder, ', only train'));
     }
