@@ -53,11 +53,11 @@ async function main(): Promise<number> {
   const server = parseServerOptions(access, {}, 'control-demo');
   const log = new LogFile(access, server.name as string).open(warn);
   const { host, port, ...options } = placeOf(server);
-  const path = load === 'latest' ? listCheckpoints(folder).at(-1) : load;
+  const newest = listCheckpoints(folder).at(-1); // fails if the folder is none
+  const path = load === 'latest' ? newest : load;
   const { search, holds } = path === undefined ? { search: createSearch(seed), holds: [] } : loadCheckpoint(path);
   console.log(path === undefined ? `a new search, seed ${search.seed}` : `continues from ${path}`);
   let [nextSlice, nextPrint, nextSave] = [0, 0, Infinity]; // by performance.now()
-
   process.removeAllListeners('warning').on('warning', ({ message }) => warn(message)); // no stack
   const show = ({ statusName }: SystemStatus): void => {
     nextPrint = performance.now() + 5000;

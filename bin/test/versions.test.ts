@@ -253,7 +253,7 @@ function moduleOf({ folder }: Version): string {
 type Earlier = { by: string; reason: string; detail: Update['fields'] };
 
 function causeOf(system: Update | Earlier): string {
-  if ('cause' in system) return system.cause;
+  if ('cause' in system) return system.cause.trim();
   return system.by && `by ${system.by}: ${system.reason}`;
 }
 
