@@ -237,7 +237,7 @@ export class BoardSystem extends FollowedSystem {
     return {
       ...view,
       name: [view.machine, view.name].filter((text) => text !== '').join('/'), // an absent machine has no name in it
-      target: excerpt((target as Found).name ?? this.client.target),
+      target: excerpt(target.name ?? this.client.target),
       canSave: !this.#isWatched || view.canSave, // without an open page, reads are rare
       fields: this.isReachable ? this.#fields : view.fields, // the last report may be later than the last read
       current: currentValues(info['detail'], this.#ownCommands),

@@ -1,4 +1,4 @@
-// The systems that a tool follows: given ones, and those of folders as they come and go. The latest that have ended stay.
+// The systems that a tool follows: given ones, and those of folders as they come and go. Some that have ended stay.
 
 import { setTimeout as sleep } from 'node:timers/promises';
 import { discover } from './via.ts';
@@ -20,11 +20,16 @@ interface Settings<T> {
   onReply?(system: T, reply: PrintableReply): void;
 }
 
+/** What a fleet knows of a system. */
+interface Place {
+  end: AbortController; // of its requests
+  isLasting: boolean; // it was given: it stays, and may come back at its address
+  hasEnded: boolean;
+}
+
 export class Fleet<T extends FollowedSystem> {
   readonly #settings: Settings<T>;
-  readonly #systems: Map<T, AbortController> = new Map(); // how to end its requests; the latest last
-  readonly #ended: WeakSet<T> = new WeakSet();
-  readonly #lasting: WeakSet<T> = new WeakSet();
+  readonly #places: Map<T, Place> = new Map(); // the latest last
 
   constructor(settings: Settings<T>) {
     this.#settings = settings;
@@ -32,39 +37,40 @@ export class Fleet<T extends FollowedSystem> {
 
   /** Those that were added last, or again, come last. */
   get all(): T[] {
-    return [...this.#systems.keys()];
+    return [...this.#places.keys()];
   }
 
   /** Whether it has left its folder. A system that comes later at the same path is another one. */
   hasEnded(system: T): boolean {
-    return !this.#lasting.has(system) && (this.#ended.has(system) || system.hasLeft);
+    const { isLasting = false, hasEnded = true } = this.#places.get(system) ?? {};
+    return !isLasting && (hasEnded || system.hasLeft);
   }
 
   /** Notes which systems have left their folders. Those that are followed need no such call. */
   noteEnds(): void {
-    for (const system of this.all) {
-      if (system.target.socket?.exists === false) this.#ended.add(system);
+    for (const [system, place] of this.#places) {
+      if (system.target.socket?.exists === false) place.hasEnded = true;
     }
   }
 
   /**
    * Returns the system at an address. A new one replaces an ended one of its name, or else the oldest of too many.
    *
-   * @param isLasting It was given: it stays, and may come back at its address.
+   * @param isLasting Whether it was given: then it stays, and may come back at its address.
    */
   add(target: Found, isLasting: boolean = false): T {
     const present = this.all.find((one) => one.client.key === target.client.key && !this.hasEnded(one));
     if (present !== undefined) {
-      const end = this.#systems.get(present) as AbortController;
-      this.#systems.delete(present); // it becomes the latest
-      this.#systems.set(present, end);
+      const place = this.#places.get(present) as Place;
+      this.#places.delete(present); // it becomes the latest
+      this.#places.set(present, place);
       present.target = target;
       return present;
     }
-    const ended = this.all.filter((one) => { // the socket of a system that ends is removed before that is noted
-      const { reply, target: { socket } } = one;
-      if (this.#lasting.has(one)) return false;
-      return this.hasEnded(one) || socket?.exists === false || (socket !== undefined && reply?.fault === 'offline');
+    const ended = [...this.#places].flatMap(([one, { isLasting, hasEnded }]) => {
+      const { reply, target: { socket } } = one; // the socket of a system that ends is removed before that is noted
+      const isAway = socket !== undefined && (!socket.exists || reply?.fault === 'offline');
+      return !isLasting && (hasEnded || isAway) ? [one] : [];
     });
     const { socket, client: { machine } } = target;
     const predecessor = ended.find(({ target: { socket: before }, client }) => {
@@ -74,10 +80,9 @@ export class Fleet<T extends FollowedSystem> {
     const isReplaced = predecessor !== undefined && !keepsNamesakes;
     for (const system of isReplaced ? [predecessor] : ended.slice(0, -maxEnded)) this.remove(system);
     const system = this.#settings.create(target);
-    const end = new AbortController();
-    this.#systems.set(system, end);
-    if (isLasting) this.#lasting.add(system);
-    void this.#follow(system, end.signal);
+    const place = { end: new AbortController(), isLasting, hasEnded: false };
+    this.#places.set(system, place);
+    void this.#follow(system, place);
     return system;
   }
 
@@ -91,23 +96,25 @@ export class Fleet<T extends FollowedSystem> {
   }
 
   remove(system: T): void {
-    this.#systems.get(system)?.abort();
-    this.#systems.delete(system);
+    this.#places.get(system)?.end.abort();
+    this.#places.delete(system);
   }
 
   /** Ends all requests. */
   close(): void {
-    for (const end of this.#systems.values()) end.abort();
+    for (const { end } of this.#places.values()) end.abort();
   }
 
-  async #follow(system: T, signal: AbortSignal): Promise<void> {
+  async #follow(system: T, place: Place): Promise<void> {
     const { waitS, onReply } = this.#settings;
+    const { signal } = place.end;
     if (waitS === undefined) return;
     for await (const reply of system.follow(signal, waitS)) {
       onReply?.(system, reply);
       if (reply.ok) continue;
       const isGone = reply.fault === 'offline' || system.client.machine.label !== ''; // a far end need not refuse
-      if (isGone && this.hasEnded(system)) return void this.#ended.add(system);
+      place.hasEnded = isGone && this.hasEnded(system);
+      if (place.hasEnded) return;
       await sleep(RETRY_MS, undefined, { signal }).catch(() => {});
     }
   }

@@ -112,7 +112,7 @@ interface Save {
 /** A followed system: what is known of it, and since when. Times are in milliseconds. */
 export class FollowedSystem {
   /** As of the latest search, which may have found another token or title. */
-  target: Pick<Found, 'id' | 'client' | 'socket'>;
+  target: Pick<Found, 'id' | 'client' | 'socket'> & Partial<Pick<Found, 'name'>>;
   /** The status in the latest reply, or `offline`, `no answer`, …; empty before the first one. */
   reported: string = '';
   /** Since when; null if unknown. */

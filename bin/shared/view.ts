@@ -114,7 +114,7 @@ function standingOf(system: FollowedSystem): Standing {
   const isCrashed = end !== null && isCrash(end);
   const word = isCrashed ? 'crashed' : end !== null ? 'ended' : status || 'connecting';
   const statusLevel = isCrashed ? 'bad' : end !== null ? 'ended' : LEVEL_OF[status] ?? 'bad';
-  const isAsking = asks(system);
+  const isAsking = awaitsAnswer(system);
   const isFailed = statusLevel !== 'bad' && failureOf(system) !== '';
   const age = ageOf(system.unansweredSince ?? system.since);
   const holds = status === 'paused' ? holdsOf(info) : [];
@@ -146,7 +146,7 @@ function heardIn({ info, unheardSince }: FollowedSystem): Body {
 }
 
 /** Whether it waits for an answer. One that does not respond cannot be answered. */
-function asks(system: FollowedSystem): boolean {
+function awaitsAnswer(system: FollowedSystem): boolean {
   return questionsOf(system).length > 0 && CONTROLLABLE.includes(system.status);
 }
 
@@ -196,7 +196,8 @@ function workOf(system: FollowedSystem): Work {
   const { detail } = info;
   const questions = questionsOf(system);
   const progress = progressOf(detail);
-  const texts = [...asks(system) ? questions.map(({ message }) => message) : [], describeDetail(detail, secondsLeft)];
+  const asked = awaitsAnswer(system) ? questions.map(({ message }) => message) : [];
+  const texts = [...asked, describeDetail(detail, secondsLeft)];
   return {
     canSave: canSaveIn(info), saved: savedOf(system), unsaved: unsavedOf(system), failed: failureOf(system),
     asks: questions.map((question) => ({ id: question.id, message: question.message, times: timesOf(question) })),
@@ -235,16 +236,16 @@ function errorIn({ error }: Body): string {
 /** If excerpts of names collide, the first counts. */
 export function fieldsIn(detail: unknown): Field[] {
   if (detail === null || detail === undefined) return [];
-  if (!isRecord(detail)) return [fieldOf(['', detail])];
+  if (!isRecord(detail)) return [readField(['', detail])];
   const { own, run } = splitDetail(detail);
   const added = Object.entries(run).slice(0, MAX_RUN_FIELDS).map(([name, value]): Field => {
-    return { ...fieldOf([Object.hasOwn(own, name) ? `run.${name}` : name, value]), isRun: true };
+    return { ...readField([Object.hasOwn(own, name) ? `run.${name}` : name, value]), isRun: true };
   });
-  const fields = [...Object.entries(own).slice(0, MAX_FIELDS - added.length).map(fieldOf), ...added];
+  const fields = [...Object.entries(own).slice(0, MAX_FIELDS - added.length).map(readField), ...added];
   return fields.filter(({ name }, index) => fields.findIndex((other) => other.name === name) === index);
 }
 
-function fieldOf([name, value]: [name: string, value: unknown]): Field {
+function readField([name, value]: [name: string, value: unknown]): Field {
   const isNumber = typeof value === 'number' && Number.isFinite(value); // JSON permits 1e999
   return { name: excerpt(name), value: isNumber ? value : excerpt(textOfJson(value)) };
 }

@@ -59,7 +59,7 @@ describe('control.ts', () => {
 
 /** The most lines that the sources of a room may have: bin/ROOM.ts and bin/ROOM/. */
 const ROOMS: Readonly<Record<string, number>> = {
-  shared: 4865, client: 2175, board: 2375, run: 2680, kbctl: 1610, mcp: 1150, console: 720, demo: 210,
+  shared: 4875, client: 2175, board: 2375, run: 2680, kbctl: 1610, mcp: 1150, console: 720, demo: 210,
 };
 
 describe('bin', () => {
@@ -78,7 +78,7 @@ describe('bin', () => {
       assert.ok(count > 0 && count <= most, `${room}: ${count} lines, at most ${most}`);
     }
     assert.deepEqual(sources.map(roomOf).filter((room) => !(room in ROOMS)), [], 'a room without a budget');
-    assert.ok(linesOf(sources) <= 15_770, `${linesOf(sources)} lines`);
+    assert.ok(linesOf(sources) <= 15_780, `${linesOf(sources)} lines`);
   });
 
   it('says in the first lines of each file what it is for, and imports nothing in a circle', () => {
