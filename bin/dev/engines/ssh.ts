@@ -98,8 +98,8 @@ END
     via('with PATH=/DIR:$PATH', 'ssh without-node PATH=$(dirname "$(command -v node)"):\\\\$PATH'),
     failsWith('without-node', 'ssh ended with exit code 127: '),
     failsWith('ssh -tt gpu1', 'there is a terminal in between: remove the option -t'),
-    failsWith('refused', 'ssh ended with exit code 255: root@127.0.0.1: Permission denied'),
-    failsWith('changed', 'ssh ended with exit code 255: Host key verification failed.'),
+    failsWith('refused', 'cannot be reached: root@127.0.0.1: Permission denied'),
+    failsWith('changed', 'cannot be reached: Host key verification failed.'),
     ...['refused', 'changed'].map((host): Step => ({
       name: `no other attempt: ${host}`,
       do: `rm attempts; timeout 10 control-board --listen localhost:0 --via ${host} >/dev/null || true
