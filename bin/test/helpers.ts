@@ -11,12 +11,15 @@ import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import { SystemStatus, WebApiClient, WebApiServer, launch } from '../../control.ts';
+import { limited, until } from './wait.ts';
 import type { Where } from './http.ts';
 import type { ControlCommand, LaunchConfig, System, WebApiAddress, WebApiServerOptions } from '../../control.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { AddressInfo, Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 import type { Worker } from 'node:worker_threads';
+
+export { until } from './wait.ts'; // for the tests
 
 export interface Ended {
   code: number | null;
@@ -29,10 +32,16 @@ export interface Running {
   child: ChildProcess;
   /** Everything written to stdout and stderr so far. */
   output(): string;
-  /** Resolves when the output matches; rejects after a minute. */
+  /** Polls until the condition is true; rejects if it is not when the program has ended, or in time. */
+  until(isTrue: () => boolean | Promise<boolean>, what?: () => string): Promise<void>;
+  /** The same until the output matches. */
   shows(pattern: RegExp): Promise<void>;
+  hasEnded(): boolean;
+  /** Who waits for it does so for a limited time. */
   ended: Promise<Ended>;
 }
+
+const END_MS = 30_000; // for a program: some wait for 20 s before they say that there is no answer
 
 /** For each suite: a test that hangs fails. A slow machine needs a fraction of this time. */
 export const LIMIT: { timeout: number } = { timeout: 300_000 };
@@ -60,15 +69,31 @@ export function start(t: TestContext, command: string, args: readonly string[], 
   child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
   child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
   child.stdin.on('error', () => {}); // the program may end before it has read everything
+  let isOver = false;
+  const hasEnded = (): boolean => isOver;
   const ended = new Promise<Ended>((resolve, reject) => {
     child.on('error', reject);
-    child.on('close', (code) => resolve({ code, stdout, stderr }));
+    child.on('close', (code) => {
+      isOver = true;
+      resolve({ code, stdout, stderr });
+    });
   });
   const output = (): string => stdout + stderr;
-  const shows = (pattern: RegExp): Promise<void> => {
-    return until(() => pattern.test(output()), () => `no ${pattern} in: ${JSON.stringify(output())}`);
+  const untilTrue: Running['until'] = async (isTrue, what = output) => {
+    let isSeen = false;
+    await until(async () => {
+      const wasOver = isOver; // before it was looked at for the last time
+      isSeen = await isTrue();
+      return isSeen || wasOver;
+    }, what);
+    if (!isSeen) throw new Error(`${command} has ended: ${what()}`);
   };
-  return { child, output, shows, ended };
+  const shows = (pattern: RegExp): Promise<void> => {
+    const isShown = (): boolean => output().search(pattern) >= 0; // test() of a global pattern goes on after its last match
+    return untilTrue(isShown, () => `no ${pattern} in: ${JSON.stringify(output())}`);
+  };
+  const what = (): string => `${command} ${args.join(' ')} does not end: ${JSON.stringify(output())}`;
+  return { child, output, until: untilTrue, shows, hasEnded, ended: limited(ended, what, END_MS) };
 }
 
 /** The environment in which Node runs a module before a tool. */
@@ -314,18 +339,6 @@ export function defer<Value = void>(): {
   const promise = new Promise<Value>((...functions) => (settle = functions));
   const [resolve, reject] = settle ?? assert.fail();
   return { promise, resolve, reject };
-}
-
-/** Polls until the condition is true; rejects after a minute. */
-export async function until(
-  isTrue: () => boolean | Promise<boolean>,
-  what: () => string = () => `timed out waiting for: ${isTrue}`,
-): Promise<void> {
-  const limit = performance.now() + 60_000;
-  while (!(await isTrue())) {
-    if (performance.now() > limit) throw new Error(what());
-    await sleep(20);
-  }
 }
 
 /** A token, and the error of a request without it: in the tools, and as servers send it. */

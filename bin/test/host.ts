@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { on } from 'node:events';
 import { connect } from 'node:net';
 import { start } from './helpers.ts';
+import { inTime } from './wait.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Readable } from 'node:stream';
 import type { TestContext } from 'node:test';
@@ -92,7 +93,7 @@ export function spawnHost(t: TestContext, args: readonly string[], command: stri
     process: child,
     ended,
     async hear() {
-      const { value, done } = await lines.next();
+      const { value, done } = await inTime(lines.next(), () => 'The host says nothing');
       if (done === true) throw new Error(`The host has ended: ${(await ended).stderr}`);
       return JSON.parse(value);
     },

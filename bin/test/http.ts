@@ -6,6 +6,7 @@ import { STATUS_CODES } from 'node:http';
 import { connect } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { TOKEN } from './helpers.ts';
+import { inTime, limited } from './wait.ts';
 import type { ControlCommand } from '../../control.ts';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { Socket } from 'node:net';
@@ -59,7 +60,7 @@ export async function ask(where: Where, line: string, ...fields: string[]): Prom
   const host = fields.some((field) => /^host:/i.test(field)) ? [] : [HOST];
   const socket = connectTo(where);
   socket.write(head(line, ...host, ...fields, 'Connection: close'), 'latin1');
-  const [response, ...others] = parse(await readToEnd(socket));
+  const [response, ...others] = parse(await inTime(readToEnd(socket), () => `${line} is not answered to its end`));
   if (response === undefined) throw new Error(`no response to ${line}`);
   assert.deepEqual(others, []);
   return response;
@@ -82,7 +83,7 @@ export async function exchange(where: Where, pieces: string | readonly string[],
     socket.write(piece, 'latin1');
   }
   if (count === 0) socket.end();
-  return parse(await received);
+  return parse(await inTime(received, () => `the connection stays open after ${JSON.stringify(text.slice(0, 200))}`));
 }
 
 // ───── Connections ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,7 +135,11 @@ export class Connection {
   }
 
   /** Sends a request. Resolves with its response; rejects if the connection is closed before. */
-  async request(bytes: string): Promise<HttpResponse> {
+  request(bytes: string): Promise<HttpResponse> {
+    return limited(this.#request(bytes), () => `no response to ${JSON.stringify(bytes.slice(0, 200))}`);
+  }
+
+  async #request(bytes: string): Promise<HttpResponse> {
     this.socket.write(bytes, 'latin1');
     for (;;) {
       const text = this.text.slice(this.#end);

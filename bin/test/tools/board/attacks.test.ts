@@ -17,6 +17,7 @@ const PAUSE = 'POST /api/systems/pause';
 const EVALUATE = 'POST /api/systems/0/evaluate';
 const ANSWER = 'POST /api/systems/0/answer?id=x';
 const HOST = 'Host: localhost';
+const CLOSED_MS = 60_000; // three times what control-board gives a request
 
 const LOCAL_HOSTS = ['LOCALHOST:1', '[::1]:8391', '192.168.1.7'];
 const FOREIGN_HOSTS = [ // test/module/policy.test.ts has more
@@ -120,7 +121,7 @@ describe('control-board keeps serving despite', LIMIT, () => {
     const open = (): number => sockets.filter(({ destroyed }) => !destroyed).length;
     await until(() => open() <= 256);
     assert.equal(await statusOf(board, READ, HOST, `Authorization: Bearer ${board.key}`), 200);
-    await until(() => open() === 0);
+    await until(() => open() === 0, () => `${open()} are open`, CLOSED_MS);
   });
 
   it('connections without a key that come back: new requests with the key, open pages and idle ones', async (t) => {
@@ -177,7 +178,7 @@ describe('control-board keeps serving despite', LIMIT, () => {
       const socket = openTo(t, board.port);
       socket.write(begin);
       const timer = setInterval(() => socket.write(more), 50);
-      await until(() => socket.destroyed);
+      await until(() => socket.destroyed, () => `${begin} is not ended`, CLOSED_MS);
       clearInterval(timer);
     }));
     const seconds = (performance.now() - start) / 1000;

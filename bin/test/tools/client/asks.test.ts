@@ -328,7 +328,7 @@ describe('control-client watch and questions', SUITE, () => {
     void server.ask('Is it there already?');
     const watching = watch(t, at(port));
     const json = watch(t, [...at(port), '--json']);
-    const shows = (text: string) => until(() => watching.output().includes(`  ${text}\n`), watching.output);
+    const shows = (text: string) => watching.until(() => watching.output().includes(`  ${text}\n`));
     await shows('asks: Is it there already? (answer yes or no)');
     server.withdraw();
     await shows('Is it there already? withdrawn');

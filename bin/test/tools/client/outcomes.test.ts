@@ -119,7 +119,7 @@ describe('control-client and colors', SUITE, () => {
   it('colors statuses and errors', async (t) => {
     const port = await freePort();
     const watching = onTerminal(t, [...at(port), 'watch'], COLORED);
-    const shows = (text: string): Promise<void> => until(() => watching.output().includes(text), watching.output);
+    const shows = (text: string): Promise<void> => watching.until(() => watching.output().includes(text));
     await shows(`  ${RED}offline${END}: `);
     const { client } = await launchSystem(t, {}, { webApiAddress: ['127.0.0.1', port] });
     await shows(`  ${GREEN}active${END}\r\n`);

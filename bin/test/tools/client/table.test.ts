@@ -386,6 +386,18 @@ describe('control-client top and the terminal', SUITE, () => {
     }
   });
 
+  it('takes keys at once again, from Enter on, after another program has set the mode of the terminal', async (t) => {
+    const { show, open } = openTable(t);
+    await show('train');
+    const { tty, write, showsLine, ended } = await open('top');
+    await showsLine(/^1 system: /);
+    execFileSync('stty', ['-F', tty, 'sane']);
+    write('\r');
+    await until(() => /-icanon/.test(execFileSync('stty', ['-F', tty, '-a'], { encoding: 'utf8' })));
+    write(CTRL_C);
+    assert.equal((await ended).code, 0);
+  });
+
   it('completes a command after q and prints the outcome, but does not wait for long', async (t) => {
     const { serve, open } = openTable(t);
     let left: (hasLeft: () => boolean) => Promise<void> = until;
@@ -535,7 +547,8 @@ function quoted(args: readonly string[]): string {
 function screenOf(terminal: Terminal): Screen {
   const lines = (): string[] => linesIn(terminal.output());
   const showsLine = (pattern: RegExp): Promise<void> => {
-    return until(() => lines().some((line) => pattern.test(line)), () => `no ${pattern} in:\n${lines().join('\n')}`);
+    const isShown = (): boolean => lines().some((line) => pattern.test(line));
+    return terminal.until(isShown, () => `no ${pattern} in:\n${lines().join('\n')}`);
   };
   return { ...terminal, lines, showsLine };
 }

@@ -126,18 +126,18 @@ describe('control-client watch --exec', SUITE, () => {
     const go = join(folder, 'go');
     const command = 'echo "ran $CONTROL_BEFORE>$CONTROL_STATUS"; ' +
       `until rm '${go}' 2>/dev/null || ! test -d '${folder}'; do sleep 0.05; done; echo end`;
-    const { output } = await exec(command);
-    const linesWith = (pattern: RegExp): string[] => linesOf(output()).filter((line) => pattern.test(line));
+    const running = await exec(command);
+    const linesWith = (pattern: RegExp): string[] => linesOf(running.output()).filter((line) => pattern.test(line));
     let count = 1;
     const change = async (...statuses: string[]): Promise<void> => {
       for (const status of statuses) {
         setStatus(status);
         count += 1;
-        await until(() => linesWith(/^\d/).length === count, output);
+        await running.until(() => linesWith(/^\d/).length === count);
       }
     };
     const has = (...lines: string[]): Promise<void> => {
-      return until(() => linesWith(/^ran|^end/).join() === lines.join(), output);
+      return running.until(() => linesWith(/^ran|^end/).join() === lines.join());
     };
     await change('paused');
     await has('ran active>paused');

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { makeFolder, start, until } from '../../helpers.ts';
+import { makeFolder, start } from '../../helpers.ts';
 import type { Running } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
 
@@ -41,13 +41,14 @@ export async function pseudoTerminal(
 ): Promise<Terminal> {
   const folder = makeFolder(t);
   const line = `stty cols 100 rows 30; echo "$$ $(tty)"; exec ${command}`;
-  const { child, output, ended } = start(t, 'script', ['--quiet', '--return', '--command', line, '/dev/null'], {
+  const running = start(t, 'script', ['--quiet', '--return', '--command', line, '/dev/null'], {
     SHELL: '/bin/sh', HOME: folder, XDG_STATE_HOME: join(folder, 'state'), ...env,
   });
+  const { child, output } = running;
   let seen = 0;
   const text = (): string => output().slice(seen).replaceAll(/\x1b\[\d*[CDGJK]/g, '').replaceAll(/\r+\n/g, '\n');
   const shows = (pattern: RegExp): Promise<void> => {
-    return until(() => pattern.test(text()), () => `no ${pattern} in ${JSON.stringify(text())}`);
+    return running.until(() => pattern.test(text()), () => `no ${pattern} in ${JSON.stringify(text())}`);
   };
   const write = (keys: string | Uint8Array): void => {
     seen = output().length;
@@ -59,7 +60,7 @@ export async function pseudoTerminal(
   };
   await shows(ready);
   const [, pid, tty = ''] = /^(\d+) (\S+)/.exec(output()) ?? [];
-  return { type, write, child, output, shows, ended, pid: Number(pid), tty };
+  return { ...running, type, write, shows, pid: Number(pid), tty };
 }
 
 export const READY: RegExp = /type help for a list of commands\n[^]*> $/;

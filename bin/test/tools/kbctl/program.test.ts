@@ -118,11 +118,11 @@ describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') 
   it('a press before the first status, and prints complete lines', async (t) => {
     const { port, hold, release } = await startSlowSystem(t);
     hold('GET');
-    const { say, ended, child } = startHelped(t, ['--port', `${port}`]);
+    const { say, ended, child, until: untilTrue } = startHelped(t, ['--port', `${port}`]);
     let stdout = '';
     child.stdout?.on('data', (text: string) => (stdout += text));
     say(READY, 'hit 0');
-    const prints = (pattern: RegExp): Promise<void> => until(() => pattern.test(stdout), () => stdout);
+    const prints = (pattern: RegExp): Promise<void> => untilTrue(() => pattern.test(stdout), () => stdout);
     await prints(/^http:.*: no answer\npress Ctrl-C to quit\npause … $/m);
     release();
     await prints(/^pause … \nhttp:.*: paused\npause … paused after \d\.\d\d s\n$/m);

@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { isRecord } from '../../../shared/text.ts';
 import { type Ended, makeFolder, type Running, startProgram } from '../../helpers.ts';
+import { inTime } from '../../wait.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { TestContext } from 'node:test';
 
@@ -15,7 +15,6 @@ export const AT_ONCE: { timeout: number; concurrency: number } = { timeout: 300_
 export const MODERN = '2026-07-28';
 export const LEGACY: readonly string[] = ['2025-11-25', '2025-06-18', '2024-11-05'];
 
-const RECEIVE_MS = 90_000; // a response that takes longer is missing; the longest wait of a test is shorter
 const META = 'io.modelcontextprotocol';
 
 export type Id = string | number;
@@ -80,9 +79,10 @@ export function startMcp(
 ): Mcp {
   t.after(() => child.exitCode ?? child.signalCode ?? mcp.end());
   const running = startProgram(t, program, args, { XDG_RUNTIME_DIR: makeFolder(t), ...env });
-  const { child } = running;
+  const { child, output, hasEnded } = running;
   const messages: Message[] = [];
   const arrivals = new EventEmitter().setMaxListeners(0);
+  child.on('close', () => arrivals.emit('news'));
   let rest = ''; // of a line that has not arrived completely
   let lastId = 1000;
   let isModern = true;
@@ -95,20 +95,18 @@ export function startMcp(
     } catch (error) {
       violation ??= error as Error;
     }
-    arrivals.emit('message');
+    arrivals.emit('news');
   });
 
   const responsesTo: Mcp['responsesTo'] = (id) => messages.filter((one) => one.id === id && one.method === undefined);
   const responseTo: Mcp['responseTo'] = async (id) => {
-    const limit = AbortSignal.timeout(RECEIVE_MS);
+    const what = (): string => `no response to ${JSON.stringify(id)}: ${output()}`;
     for (;;) {
       const [response] = responsesTo(id);
       if (response !== undefined) return response;
       if (violation !== undefined) throw violation;
-      const ended = await Promise.race([running.ended, once(arrivals, 'message', { signal: limit })]);
-      if ('code' in ended && responsesTo(id).length === 0) {
-        throw new Error(`control-mcp has ended without a response to ${JSON.stringify(id)}: ${ended.stderr}`);
-      }
+      if (hasEnded()) throw new Error(what());
+      await inTime(once(arrivals, 'news'), what);
     }
   };
   const send: Mcp['send'] = (...parts) => {
@@ -145,8 +143,7 @@ export function startMcp(
     fail: async (tool, args) => failureOf(await callTool(tool, args)),
     async end() {
       child.stdin?.end();
-      const ended = await Promise.race([running.ended, sleep(RECEIVE_MS, null, { ref: false })]);
-      if (ended === null) return assert.fail('control-mcp goes on without input');
+      const ended = await running.ended;
       assert.deepEqual([ended.code, ended.stderr, rest, violation], [0, '', '', undefined]);
       return ended;
     },

@@ -19,6 +19,8 @@ export interface StartedRun {
   client: WebApiClient;
 }
 
+const END_MS = 30_000; // three times the default of --grace
+
 /** The first line that control-run prints, with the process id of the program and the port. */
 export const BANNER: RegExp = /control-run: .+?\[(\d+)\] · web API at http:\/\/localhost:(\d+)(?:; paused.*)?\n/;
 
@@ -77,7 +79,7 @@ export async function run(
 /** Waits until control-run has ended. Background processes may still hold its output. */
 export async function exitCodeOf({ child, output }: Running): Promise<number | null> {
   const hasEnded = (): boolean => child.exitCode !== null || child.signalCode !== null;
-  await until(hasEnded, () => `control-run still runs: ${output()}`);
+  await until(hasEnded, () => `control-run still runs: ${output()}`, END_MS);
   return child.exitCode;
 }
 

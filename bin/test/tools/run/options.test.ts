@@ -87,6 +87,12 @@ describe('control-run: the command line', () => {
     }
   });
 
+  it('says where a wrong name is from', async (t) => {
+    const named = await runProgram(t, 'run', ['true'], '', { CONTROL_NAME: 'a\tb' });
+    assert.deepEqual([named.code, named.stdout], [2, '']);
+    assert.match(named.stderr, /^control-run: CONTROL_NAME must be 1 to 200 characters, .*, got 'a b'\n$/);
+  });
+
   it('takes the first argument that is no option, or follows --, as COMMAND', () => {
     const rest = ['--', '--help', '-h', '--version', '--port', 'x', '--', '--grace=', '-', '', "it's $HOME", 'ü\n'];
     assert.deepEqual(parse('printf', ...rest).settings.line, ['printf', ...rest]);

@@ -55,7 +55,7 @@ export async function startTalk(
     async gets(command, fields) {
       const line = `${JSON.stringify({ id: received + 1, command, ...fields })}\n`;
       const commands = (): string[] => output().match(/^\{"id":.*\n/gm) ?? [];
-      await until(() => commands().length > received, () => `no ${line} in: ${output()}`);
+      await run.running.until(() => commands().length > received, () => `no ${line} in: ${output()}`);
       assert.equal(commands()[received], line);
       return received += 1;
     },

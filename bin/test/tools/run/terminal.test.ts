@@ -288,10 +288,11 @@ interface Shell extends Pick<Running, 'child'> {
 async function startShell(t: TestContext): Promise<Shell> {
   const mark = `TEST=${randomUUID()}`;
   const shell = `stty rows 24 cols 80; exec bash --norc --noprofile --noediting -i`;
-  const { child, output } = start(t, 'script', ['--quiet', '--return', '--command', shell, '/dev/null'], {
+  const running = start(t, 'script', ['--quiet', '--return', '--command', shell, '/dev/null'], {
     PS1: '<$?> ', HISTFILE: '/dev/null', LC_ALL: 'C.UTF-8', SHELL: '/bin/sh', TEST: mark.slice(5),
     RUN: [...DEFAULT_WAY.line(t), '--port', '0', '--grace', '1'].join(' '),
   });
+  const { child, output } = running;
   t.after(async () => {
     child.kill('SIGKILL');
     await areGone(mark);
@@ -303,7 +304,7 @@ async function startShell(t: TestContext): Promise<Shell> {
   const lines = new RegExp(`${BANNER.source}|${CHANGE.source}`, 'g'); // they may be anywhere, also after a prompt
   const text = (): string => raw().replaceAll(lines, '');
   const shows = (pattern: RegExp): Promise<void> => {
-    return until(() => pattern.test(text()), () => `no ${pattern} in ${JSON.stringify(text())}`);
+    return running.until(() => pattern.test(text()), () => `no ${pattern} in ${JSON.stringify(text())}`);
   };
   const write = (keys: string): void => void child.stdin?.write(keys);
   const type = (keys: string, pattern: RegExp): Promise<void> => {
@@ -314,7 +315,7 @@ async function startShell(t: TestContext): Promise<Shell> {
   const control = async (line: string): Promise<Controlled> => {
     controlled = seen = output().length;
     write(`${line}\n`);
-    await until(() => BANNER.test(raw()), () => `no banner in ${JSON.stringify(raw())}`);
+    await running.until(() => BANNER.test(raw()), () => `no banner in ${JSON.stringify(raw())}`);
     const [, pid, port] = BANNER.exec(raw()) as unknown as [string, string, string];
     return { port: Number(port), pid: Number(pid), parent: readTask(Number(pid))[0]?.parent ?? 0 };
   };
