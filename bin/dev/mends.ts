@@ -1,11 +1,11 @@
 // Brings the bugs in bin/track-record.md back, one after the other, to see that their tests fail:
-// `node bin/dev/run.mjs mends`. bin/dev/trials/mends.ts has the edits that undo the mends.
+// `node bin/dev/run.mjs mends`. bin/dev/trials/table.ts has the edits that undo the mends.
 
 import { cpSync, writeFileSync } from 'node:fs';
 import { describeOptions, EXIT, parseOptions, run, UsageError } from '../shared/cli.ts';
-import { build, copyHere, type Result, test } from './trials/copy.ts';
-import { type Mend, MENDS } from './trials/mends.ts';
+import { Copy, type Result } from './trials/copy.ts';
 import { PAGE, readRows, revert, type Row, rowOf } from './trials/record.ts';
+import { type Mend, MENDS } from './trials/table.ts';
 
 const OPTIONS = {
   check: { type: 'boolean', help: 'only check that each mend can be undone in these sources' },
@@ -54,17 +54,17 @@ async function main(): Promise<number> {
     console.log(`${applicable.length} of ${cases.length} mends can be undone`);
     return isComplete ? EXIT.DONE : EXIT.REFUSED;
   }
-  const { red, skipped } = await tryAll(applicable, copyHere());
+  const { red, skipped } = await tryAll(applicable, new Copy());
   console.log(`${red} of ${cases.length} tests fail as expected${skipped === 0 ? '' : `, ${skipped} are skipped`}`);
   return red + skipped === cases.length ? EXIT.DONE : EXIT.REFUSED;
 }
 
 /** Returns how many tests fail as expected, and how many need something that this machine lacks. */
-async function tryAll(cases: readonly Case[], folder: string): Promise<{ red: number; skipped: number }> {
-  const built = await build(folder, ALL_LIMIT_MS);
+async function tryAll(cases: readonly Case[], copy: Copy): Promise<{ red: number; skipped: number }> {
+  const built = await copy.build(ALL_LIMIT_MS);
   if (built.code !== 0) throw new Error(built.output);
   console.error(`${cases.length} tests of the unmodified sources`);
-  const { output } = await testRows(cases.map(({ row }) => row), folder, ALL_LIMIT_MS);
+  const { output } = await testRows(cases.map(({ row }) => row), copy, ALL_LIMIT_MS);
   let [red, skipped] = [0, 0];
   for (const one of cases) {
     const { row, edits } = one;
@@ -77,18 +77,18 @@ async function tryAll(cases: readonly Case[], folder: string): Promise<{ red: nu
       continue;
     }
     console.error(`undoing: ${row.bug}`);
-    for (const [path, text] of revert(one)) writeFileSync(`${folder}/${path}`, text);
+    for (const [path, text] of revert(one)) writeFileSync(`${copy.folder}/${path}`, text);
     const start = performance.now();
-    const rebuilt = await build(folder, ALL_LIMIT_MS);
+    const rebuilt = await copy.build(ALL_LIMIT_MS);
     const isBuilt = rebuilt.code === 0;
-    const result = isBuilt ? await testRows([row], folder, START_MS + 3 * duration) : rebuilt;
-    const isRed = result.isLate ? one.hangs === true : durationIn(result.output, '✖', row) !== null;
+    const result = isBuilt ? await testRows([row], copy, START_MS + 3 * duration) : rebuilt;
+    const isRed = result.isLate ? isBuilt && one.hangs === true : durationIn(result.output, '✖', row) !== null;
     if (isRed) red += 1;
     else console.error(result.output);
     const miss = result.isLate ? 'TOO SLOW' : 'STILL GREEN';
     const verdict = isRed ? 'red as expected' : isBuilt ? miss : 'DOES NOT BUILD';
     print(one, `${verdict} (${((performance.now() - start) / 1000).toFixed()} s)`);
-    for (const [path] of edits) cpSync(path, `${folder}/${path}`);
+    for (const [path] of edits) cpSync(path, `${copy.folder}/${path}`);
   }
   return { red, skipped };
 }
@@ -97,10 +97,10 @@ function print({ row }: Case, verdict: string): void {
   console.log(`${row.version.padEnd(6)} ${verdict}: ${row.bug}`);
 }
 
-function testRows(rows: readonly Row[], folder: string, limitMs: number): Promise<Result> {
+function testRows(rows: readonly Row[], copy: Copy, limitMs: number): Promise<Result> {
   const paths = new Set(rows.map(({ test: { path } }) => path));
   const patterns = rows.map(({ test: { title } }) => `--test-name-pattern=^${title.replaceAll(/[^\w ]/g, '\\$&')}$`);
-  return test([...paths, ...patterns], folder, limitMs);
+  return copy.test([...paths, ...patterns], limitMs);
 }
 
 /** Returns how long a test took, in milliseconds; null if the output has no such verdict on it. */

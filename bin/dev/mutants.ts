@@ -3,13 +3,22 @@
 
 import { transformSync } from 'esbuild';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { describeOptions, EXIT, parseOptions, run, UsageError } from '../shared/cli.ts';
-import { build, copyHere, isTyped, testUntilFailure } from './trials/copy.ts';
+import { join } from 'node:path';
+import { describeOptions, EXIT, parseInteger, parseOptions, run, UsageError } from '../shared/cli.ts';
+import { Copy } from './trials/copy.ts';
 import { type Edit, editsOf } from './trials/edits.ts';
 
+const MAX = 100_000;
+
 const OPTIONS = {
-  limit: { type: 'string', value: 'SECONDS', default: '120', help: 'for the tests of one mutant (default: 120)' },
-  only: { type: 'string', value: 'N,N', help: 'only the mutants with these numbers' },
+  limit: {
+    type: 'string', value: 'SECONDS', default: '120', help: 'for the tests of one mutant (default: 120)',
+    parse: (option: string, text: string) => parseInteger(option, text, 1, MAX),
+  },
+  only: {
+    type: 'string', value: 'N,N', help: 'only the mutants with these numbers',
+    parse: (option: string, text: string) => text.split(',').map((one) => parseInteger(option, one, 1, MAX)),
+  },
   list: { type: 'boolean', help: 'only print the mutants' },
 } as const;
 
@@ -17,13 +26,14 @@ const HELP = `
 Usage: node bin/dev/run.mjs mutants [--limit SECONDS] [--only N,N] [--list] SEED COUNT [WORD ...]
 
 Changes one thing in one source, in a copy of this folder, and runs the tests that should notice, until one fails: the
-mutant is killed. One that survives shows what no test checks, or what makes no difference. The same sources and SEED
-give the same mutants. With words, only in sources whose paths contain one of them.
+mutant is killed. One that survives shows what no test checks, or makes no difference. The same sources and SEED give
+the same mutants. With words, only in sources whose paths contain one of them. All tests must pass before, and nothing
+else may run on the machine; the tests of control-run need Linux and root.
 
 Options:
 ${describeOptions(OPTIONS)}
 
-Exit codes: 0 all mutants are killed, 1 some survive, 2 usage error.
+Exit codes: 0 all mutants are killed, 1 not all, or none was tried, 2 usage error.
 `;
 
 const BUILD_LIMIT_MS = 600_000;
@@ -31,12 +41,12 @@ const BUILD_LIMIT_MS = 600_000;
 /** The words in the paths of the tests that should notice a change of a source, best first: the first prefix counts. */
 const TESTS: readonly (readonly [prefix: string, ...words: string[]])[] = [
   ['control.ts', 'control.test', 'module/'],
-  ['bin/shared/cli', 'client/usage', 'run/options', 'board/commandline', 'via/options', 'client/', 'kbctl/', 'console/'],
+  ['bin/shared/cli.ts', 'client/usage', 'run/options', 'board/commandline', 'via/options', 'client/', 'kbctl/'],
   ['bin/shared/commands', 'console', 'client/usage', 'client/completion', 'kbctl.test'],
-  ['bin/shared/client', 'client/outcomes', 'client/unreachable', 'client/targets', 'client/waits', 'client/', 'via/tools'],
-  ['bin/shared/declared', 'client/run', 'client/asks', 'console/pipe', 'board/forms', 'client/completion', 'mcp/tools'],
+  ['bin/shared/client.ts', 'client/outcomes', 'client/unreachable', 'client/targets', 'client/waits', 'client/'],
+  ['bin/shared/declared', 'client/run', 'client/asks', 'console/pipe', 'board/rows', 'client/completion', 'mcp/tools'],
   ['bin/shared/describe', 'view.test', 'client/outcomes', 'client/asks', 'client/waits', 'console', 'mcp/tools'],
-  ['bin/shared/files', 'history.test', 'console/history', 'client/targets', 'run/state', 'run/log', 'run/ask', 'board/'],
+  ['bin/shared/files', 'history.test', 'console/history', 'client/targets', 'run/state', 'run/log', 'run/ask'],
   ['bin/shared/fleet', 'client/folder', 'board/folder', 'client/table', 'mcp/tools', 'via/tools'],
   ['bin/shared/folder', 'client/folder', 'client/here', 'client/names', 'board/folder', 'client/table', 'via/'],
   ['bin/shared/log', 'client/log', 'history.test', 'run/log', 'board/log', 'mcp/tools'],
@@ -75,81 +85,86 @@ async function main(): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP, Infinity);
   if (parsed === null) return EXIT.DONE;
   const { values: { limit, only, list = false }, positionals: [seed = '', countText = '', ...words] } = parsed;
-  const [count, seconds] = [Number(countText), Number(limit)];
-  if (seed === '' || !(count >= 1)) throw new UsageError(`give a seed and how many mutants, such as 1 30; see --help`);
-  if (!(seconds > 0)) throw new UsageError(`--limit must be a number of seconds, got '${limit}'`);
-  const paths = sources(words);
+  const count = parseInteger('COUNT', countText, 1, MAX);
+  const copy = new Copy();
+  const isChosen = (path: string): boolean => words.length === 0 || words.some((word) => path.includes(word));
+  const paths = sourcesIn(copy.folder).filter(isChosen);
   if (paths.length === 0) throw new UsageError(`no path of a source contains ${words.join(' or ')}`);
-  const folder = copyHere();
-  const numbers = only?.split(',').map(Number);
   const durations: number[] = [];
-  const tally = { killed: 0, SURVIVED: 0, 'NO VERDICT': 0 };
-  let number = 0;
-  for (const mutant of mutants(seed, count, paths, folder)) {
+  let [number, tried] = [0, 0];
+  for await (const mutant of mutants(seed, count, paths, copy)) {
     number += 1;
-    if (numbers !== undefined && !numbers.includes(number)) continue;
+    if (only !== undefined && number > Math.max(...only)) break;
+    if (only?.includes(number) === false) continue;
+    tried += 1;
     const name = `${String(number).padStart(3)}  ${mutant.path}:${mutant.line}  ${mutant.kind}: ${mutant.shown}`;
     if (list) {
       console.log(name);
       continue;
     }
-    const [verdict, duration, failure] = await tryMutant(mutant, folder, seconds);
-    tally[verdict] += 1;
-    if (verdict === 'killed') durations.push(duration);
-    console.log(`${name}\n     ${verdict} after ${duration.toFixed()} s${failure && `: ${failure.slice(0, 150)}`}`);
+    const { verdict, seconds } = await tryMutant(mutant, copy, limit);
+    if (verdict.startsWith('killed')) durations.push(seconds);
+    console.log(`${name}\n     after ${seconds.toFixed()} s: ${verdict}`);
   }
   if (list) return EXIT.DONE;
   const median = durations.sort((one, other) => one - other)[Math.floor(durations.length / 2)] ?? 0;
-  const { killed, SURVIVED, 'NO VERDICT': none } = tally;
-  console.log(`${killed} killed, in ${median.toFixed()} s in the median; ${SURVIVED} survived; ${none} without a verdict`);
-  return SURVIVED + none === 0 ? EXIT.DONE : EXIT.REFUSED;
+  console.log(`${durations.length} of ${tried} killed, half of them within ${median.toFixed()} s`);
+  return tried > 0 && durations.length === tried ? EXIT.DONE : EXIT.REFUSED;
 }
 
-function sources(words: readonly string[]): string[] {
-  const all = readdirSync('bin', { recursive: true }).map((path) => `bin/${String(path).replaceAll('\\', '/')}`);
-  return ['control.ts', ...all.sort()].filter((path) => {
-    const isSource = path.endsWith('.ts') && !/^bin\/(test|dev|recipes)\//.test(path);
-    return isSource && testsFor(path).length > 0 && (words.length === 0 || words.some((word) => path.includes(word)));
-  });
+function sourcesIn(folder: string): string[] {
+  const isSource = (path: string): boolean => path.endsWith('.ts') && !/^bin\/(test|dev|recipes)\//.test(path);
+  return ['control.ts', ...pathsIn(folder, 'bin').filter(isSource)].filter((path) => testsFor(path, folder).length > 0);
+}
+
+function pathsIn(folder: string, room: string): string[] {
+  const paths = readdirSync(join(folder, room), { recursive: true, encoding: 'utf8' });
+  return paths.map((path) => `${room}/${path.replaceAll('\\', '/')}`).sort();
 }
 
 /** The tests that should notice, in the order in which they start: one with the name of the source first. */
-function testsFor(source: string): string[] {
+function testsFor(source: string, folder: string): string[] {
   const [, ...words] = TESTS.find(([prefix]) => source.startsWith(prefix)) ?? [''];
-  const all = readdirSync('bin/test', { recursive: true }).map((path) => String(path).replaceAll('\\', '/')).sort();
-  const tests = ['control.test.ts', ...all.filter((path) => path.endsWith('.test.ts'))];
+  const tests = ['control.test.ts', ...pathsIn(folder, 'bin/test').filter((path) => path.endsWith('.test.ts'))];
   const found = [...new Set(words.flatMap((word) => tests.filter((path) => path.includes(word))))];
-  const name = `/${/(\w+?)s?\.ts$/.exec(source)?.[1]}`;
-  const rankOf = (path: string): number => path.includes(name) ? 0 : SLOW.some((word) => path.includes(word)) ? 2 : 1;
+  const name = /(\w+?)s?\.ts$/.exec(source)?.[1] ?? '';
+  const isNamesake = new RegExp(`/${name}s?\\.test`);
+  const rankOf = (path: string): number => {
+    if (isNamesake.test(path)) return 0;
+    return SLOW.some((word) => path.includes(word)) ? 2 : 1;
+  };
   return found.sort((one, other) => rankOf(one) - rankOf(other));
 }
 
 /** Different ones, whose types are right, and that are not the same program. */
-function* mutants(seed: string, count: number, paths: readonly string[], folder: string): Generator<Mutant> {
+async function* mutants(seed: string, count: number, paths: readonly string[], copy: Copy): AsyncGenerator<Mutant> {
+  const fault = await copy.check(BUILD_LIMIT_MS);
+  if (fault.code !== 0) throw new Error(fault.output);
   const random = randomOf(seed);
   const tried = new Set<string>();
-  const texts = new Map(paths.map((path) => [path, readFileSync(path, 'utf8')]));
+  const texts = new Map(paths.map((path) => [path, readFileSync(join(copy.folder, path), 'utf8')]));
   const lengths = paths.map((path) => texts.get(path)!.split('\n').filter(isCode).length);
   const total = lengths.reduce((sum, one) => sum + one, 0);
-  for (let found = 0; found < count && tried.size < 100 * count;) {
+  let found = 0;
+  for (let draws = 0; found < count && draws < 100 * count; draws += 1) {
     let left = random() * total; // a file by its share of the lines, then a kind of edit, then one of these
     const path = paths[lengths.findIndex((one) => (left -= one) < 0)]!;
     const source = texts.get(path)!;
     const edits = editsOf(source);
     const kind = pick([...new Set(edits.map((one) => one.kind))], random);
     const edit = pick(edits.filter((one) => one.kind === kind), random);
-    if (edit === undefined) continue;
-    const key = `${path} ${edit.start} ${edit.text}`;
-    if (tried.has(key)) continue;
+    const key = `${path} ${edit?.start} ${edit?.text}`;
+    if (edit === undefined || tried.has(key)) continue;
     tried.add(key);
     if (!isProgram(source, edit)) continue;
-    writeFileSync(`${folder}/${path}`, apply(source, edit));
-    const isRight = isTyped(folder);
-    writeFileSync(`${folder}/${path}`, source);
-    if (!isRight) continue;
+    writeFileSync(join(copy.folder, path), apply(source, edit));
+    const { code } = await copy.check(BUILD_LIMIT_MS);
+    writeFileSync(join(copy.folder, path), source);
+    if (code !== 0) continue;
     found += 1;
     yield describe(path, source, edit);
   }
+  if (found < count) console.error(`only ${found} mutants found`);
 }
 
 function isCode(line: string): boolean {
@@ -176,24 +191,27 @@ function describe(path: string, source: string, edit: Edit): Mutant {
   const from = source.lastIndexOf('\n', edit.start) + 1;
   const to = source.indexOf('\n', edit.end);
   const changed = source.slice(from, edit.start) + edit.text + source.slice(edit.end, to);
-  const shown = edit.text === ';' ? `without ${source.slice(edit.start, edit.end)}` : changed.trim();
-  return { ...edit, path, line: source.slice(0, edit.start).split('\n').length, shown };
+  const shown = edit.text === ';' ? `without ${source.slice(edit.start, edit.end)}` : changed;
+  const line = source.slice(0, edit.start).split('\n').length;
+  return { ...edit, path, line, shown: shown.replaceAll(/\s+/g, ' ').trim() };
 }
 
 async function tryMutant(
   mutant: Mutant,
-  folder: string,
+  copy: Copy,
   limitS: number,
-): Promise<['killed' | 'SURVIVED' | 'NO VERDICT', durationS: number, failure: string]> {
-  const source = readFileSync(mutant.path, 'utf8');
-  writeFileSync(`${folder}/${mutant.path}`, apply(source, mutant));
-  const built = await build(folder, BUILD_LIMIT_MS);
-  if (built.code !== 0) throw new Error(built.output);
+): Promise<{ verdict: string; seconds: number }> {
+  const path = join(copy.folder, mutant.path);
+  const source = readFileSync(path, 'utf8');
+  writeFileSync(path, apply(source, mutant));
+  const { code, output } = await copy.build(BUILD_LIMIT_MS);
   const start = performance.now();
-  const failure = await testUntilFailure(testsFor(mutant.path), folder, 1000 * limitS);
-  writeFileSync(`${folder}/${mutant.path}`, source);
-  const verdict = failure === null ? 'NO VERDICT' : failure === '' ? 'SURVIVED' : 'killed';
-  return [verdict, (performance.now() - start) / 1000, failure ?? ''];
+  const tests = testsFor(mutant.path, copy.folder);
+  const end = code === 0 ? await copy.testUntilFailure(tests, 1000 * limitS) : { none: output };
+  writeFileSync(path, source);
+  const seconds = (performance.now() - start) / 1000;
+  if (end === 'survived') return { verdict: 'SURVIVED', seconds };
+  return { verdict: 'by' in end ? `killed by ${end.by.slice(0, 150)}` : `NO VERDICT: ${end.none}`, seconds };
 }
 
 /** Numbers from 0 to 1, the same for the same seed (mulberry32). */

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { MENDS } from '../dev/trials/mends.ts';
 import { citationsIn, PAGE, readRows, revert, rowOf } from '../dev/trials/record.ts';
+import { MENDS } from '../dev/trials/table.ts';
 
 const GUARANTEES = 'bin/guarantees.md';
 const MAX_LINES = 60;

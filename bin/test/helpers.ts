@@ -11,15 +11,13 @@ import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import { SystemStatus, WebApiClient, WebApiServer, launch } from '../../control.ts';
-import { limited, until } from './wait.ts';
+import { END_MS, limited, until } from './wait.ts';
 import type { Where } from './http.ts';
 import type { ControlCommand, LaunchConfig, System, WebApiAddress, WebApiServerOptions } from '../../control.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { AddressInfo, Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 import type { Worker } from 'node:worker_threads';
-
-export { until } from './wait.ts'; // for the tests
 
 export interface Ended {
   code: number | null;
@@ -32,16 +30,15 @@ export interface Running {
   child: ChildProcess;
   /** Everything written to stdout and stderr so far. */
   output(): string;
-  /** Polls until the condition is true; rejects if it is not when the program has ended, or in time. */
+  /** Polls until the condition is true; rejects when the program has ended without that, or the time is over. */
   until(isTrue: () => boolean | Promise<boolean>, what?: () => string): Promise<void>;
   /** The same until the output matches. */
   shows(pattern: RegExp): Promise<void>;
+  /** Whether it has, and all of its output has arrived. */
   hasEnded(): boolean;
-  /** Who waits for it does so for a limited time. */
+  /** Each wait for it is limited in time. */
   ended: Promise<Ended>;
 }
-
-const END_MS = 30_000; // for a program: some wait for 20 s before they say that there is no answer
 
 /** For each suite: a test that hangs fails. A slow machine needs a fraction of this time. */
 export const LIMIT: { timeout: number } = { timeout: 300_000 };
@@ -64,6 +61,7 @@ const ENVIRONMENT = {
 export function start(t: TestContext, command: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): Running {
   const child = spawn(command, args, { stdio: 'pipe', env: { ...process.env, ...ENVIRONMENT, ...env } });
   t.after(() => child.kill('SIGKILL'));
+  const line = [command, ...args].join(' ');
   let stdout = '';
   let stderr = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
@@ -86,13 +84,13 @@ export function start(t: TestContext, command: string, args: readonly string[], 
       isSeen = await isTrue();
       return isSeen || wasOver;
     }, what);
-    if (!isSeen) throw new Error(`${command} has ended: ${what()}`);
+    if (!isSeen) throw new Error(`${line} has ended: ${what()}`);
   };
   const shows = (pattern: RegExp): Promise<void> => {
-    const isShown = (): boolean => output().search(pattern) >= 0; // test() of a global pattern goes on after its last match
+    const isShown = (): boolean => output().search(pattern) >= 0; // test() of a global pattern has a memory
     return untilTrue(isShown, () => `no ${pattern} in: ${JSON.stringify(output())}`);
   };
-  const what = (): string => `${command} ${args.join(' ')} does not end: ${JSON.stringify(output())}`;
+  const what = (): string => `${line} does not end: ${JSON.stringify(output())}`;
   return { child, output, until: untilTrue, shows, hasEnded, ended: limited(ended, what, END_MS) };
 }
 

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { on } from 'node:events';
 import { connect } from 'node:net';
 import { start } from './helpers.ts';
-import { inTime } from './wait.ts';
+import { END_MS, inTime } from './wait.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { Readable } from 'node:stream';
 import type { TestContext } from 'node:test';
@@ -97,10 +97,13 @@ export function spawnHost(t: TestContext, args: readonly string[], command: stri
       if (done === true) throw new Error(`The host has ended: ${(await ended).stderr}`);
       return JSON.parse(value);
     },
-    async hearAll() {
-      const values: unknown[] = [];
-      for await (const line of lines) values.push(JSON.parse(line));
-      return values;
+    hearAll() {
+      const rest = async (): Promise<unknown[]> => {
+        const values: unknown[] = [];
+        for await (const line of lines) values.push(JSON.parse(line));
+        return values;
+      };
+      return inTime(rest(), () => 'The host does not end', END_MS);
     },
     release: () => void child.stdin?.write('.'),
     order: (line) => void child.stdin?.write(`${line}\n`),

@@ -258,6 +258,7 @@ function checkForm({ statusCode, headers, text, body }: HttpResponse): void {
   assert.equal(headers['www-authenticate'], statusCode === 401 ? 'Bearer' : undefined);
   assert.equal(headers.allow !== undefined, statusCode === 405);
   if (headers.etag !== undefined) assert.match(headers.etag, TAG);
+  if (headers.age !== undefined) assert.match(headers.age, /^[1-9]\d*$/);
   const applied = headers['preference-applied'];
   if (applied !== undefined) assert.match(String(applied), /^wait=([1-9]\d?|[12]\d\d|300)$/);
   assert.ok(applied === undefined || [200, 202, 304, 500, 503].includes(statusCode), `${statusCode} ${applied}`);

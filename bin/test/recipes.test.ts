@@ -9,9 +9,10 @@ import {
 import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../control.ts';
-import { makeFolder, runProgram, start, startServer, until } from './helpers.ts';
+import { makeFolder, runProgram, start, startServer } from './helpers.ts';
 import { lacks, PYTHON } from './needs.ts';
 import { openSession } from './tools/client/systems.ts';
+import { until } from './wait.ts';
 import type { Need } from './needs.ts';
 import type { Parameter, WebApiClient } from '../../control.ts';
 import type { Ended } from './helpers.ts';

@@ -1,30 +1,36 @@
-// Waits that end: a test fails within seconds when what it waits for does not come, and never because others are busy.
+// Waits that end: a test fails within seconds when what it waits for does not come. The seconds are those in which a
+// process could have run, so that a busy machine makes no test fail; without /proc, they are six times as long.
 
 import { readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-const LIMIT_MS = 10_000; // on an idle machine
+const LIMIT_MS = 10_000;
+
+/** For the end of a program: some wait for 20 s before they say that there is no answer. */
+export const END_MS = 30_000;
+
 const TICK_MS = 100;
 const POLL_MS = 20;
 const UNKNOWN_SHARE = 1 / 6;
+const LEAST_SHARE = 1 / 30; // a container sees the processes of the whole machine
 
-/** How long this process could have run by now, with its share of the CPUs. */
+const readClock = performance.now.bind(performance); // a test may replace it, and setInterval()
 let fairMs = 0;
-let lastMs = performance.now();
+let lastMs = readClock();
 const checks: Set<() => void> = new Set();
-setInterval(() => { // of Node, even if a test replaces it
-  const nowMs = performance.now();
-  fairMs += Math.min(nowMs - lastMs, 2 * TICK_MS) * shareOfCpu();
+setInterval(() => {
+  const nowMs = readClock();
+  fairMs += Math.min(nowMs - lastMs, 2 * TICK_MS) * shareOfCpu(); // more has passed only if this process did not run
   lastMs = nowMs;
   for (const check of checks) check();
 }, TICK_MS).unref();
 
-/** What a process gets of a CPU that wants one: all of it on an idle machine, 0.1 if 20 want the same two. */
+/** What a process gets of a CPU if it wants one: all of it on an idle machine, 0.1 if 20 want the same two. */
 function shareOfCpu(): number {
   try {
-    const [, running] = / (\d+)\//.exec(readFileSync('/proc/loadavg', 'utf8')) ?? [];
-    return Math.min(1, availableParallelism() / Number(running));
+    const [, running] = / (\d+)\//.exec(readFileSync('/proc/loadavg', 'utf8')) as unknown as [string, string];
+    return Math.max(LEAST_SHARE, Math.min(1, availableParallelism() / Number(running)));
   } catch {
     return UNKNOWN_SHARE;
   }
@@ -37,7 +43,9 @@ export async function until(
   limitMs: number = LIMIT_MS,
 ): Promise<void> {
   const endMs = fairMs + limitMs;
-  while (!(await isTrue())) {
+  for (;;) {
+    const result = isTrue();
+    if (typeof result === 'boolean' ? result : await inTime(result, what, endMs - fairMs)) return;
     if (fairMs > endMs) throw new Error(what());
     await sleep(POLL_MS);
   }
@@ -58,7 +66,7 @@ export async function inTime<Value>(
   return Promise.race([promise, over]).finally(() => checks.delete(check));
 }
 
-/** The same for a promise that is waited for later: its time begins with `then()`, and so with `await`. */
+/** The same for a promise that is awaited later, or by its `then()`: only then, its time begins. */
 export function limited<Value>(promise: Promise<Value>, what: () => string, limitMs?: number): Promise<Value> {
   const wait = (): Promise<Value> => inTime(promise, what, limitMs);
   return {

@@ -1,23 +1,23 @@
-// A copy of this folder, to try edits in: it is built and tested there, and nothing of that outlives the trial.
+// A copy of this folder, to try edits in: it is built and tested there, and no process and no file of that is left.
 
-import { execFileSync, spawn } from 'node:child_process';
+import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
-import { resolve } from 'node:path';
+import { chmodSync, cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { tryRead } from '../../run/processes.ts';
 import { EXIT } from '../../shared/cli.ts';
-import type { ChildProcess, ChildProcessByStdio } from 'node:child_process';
 import type { Readable } from 'node:stream';
 
 const LEFT_OUT = ['.git', '.dev', '.test', 'dist', 'node_modules', 'states'];
 const MARK = 'CONTROL_TRIAL'; // a variable, whose value is the path of the copy
+const CLOSE_MS = 1000; // for the rest of the output of a process that has ended; one without the mark may keep it open
 const FILES_AT_ONCE = 3;
 const REPORTERS = [ // after that of bin/test/run.mjs
   '--test-reporter-destination=stdout', '--test-reporter=./bin/dev/trials/failures.mjs',
   '--test-reporter-destination=stdout',
 ];
-const CLOSE_MS = 1000; // for output that a process without the mark keeps open
 
 export interface Result {
   output: string;
@@ -27,116 +27,129 @@ export interface Result {
   isLate: boolean;
 }
 
-/** Makes a copy, removed at the end: below .dev/, because other users, as whom tests run programs, can reach that. */
-export function copyHere(): string {
-  mkdirSync('.dev', { recursive: true });
-  const folder = mkdtempSync(resolve('.dev/trial-'));
-  process.on('exit', () => {
-    killAll(folder);
-    rmSync(folder, { recursive: true, maxRetries: 5 });
-  });
-  for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, () => process.exit(EXIT.REFUSED));
-  for (const name of readdirSync('.').filter((one) => !LEFT_OUT.includes(one))) {
-    cpSync(name, `${folder}/${name}`, { recursive: true });
+/** How the tests of an error end: with a failure, all of them, or without a verdict, and why. */
+export type Verdict = { by: string } | 'survived' | { none: string };
+
+type Child = ChildProcessByStdio<null, Readable, Readable>;
+
+export class Copy {
+  /** Below .dev/, because other users, as whom tests run programs, can reach that. */
+  readonly folder: string;
+  readonly #temporary: string;
+  readonly #children: Set<Child> = new Set();
+
+  constructor() {
+    mkdirSync('.dev', { recursive: true });
+    this.folder = mkdtempSync(resolve('.dev/trial-'));
+    this.#temporary = mkdtempSync(join(tmpdir(), 'trial-')); // for what killed tests leave; sockets need short paths
+    chmodSync(this.#temporary, 0o1777);
+    process.on('exit', () => {
+      this.#killAll();
+      for (const folder of [this.folder, this.#temporary]) rmSync(folder, { recursive: true, maxRetries: 5 });
+    });
+    for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, () => process.exit(EXIT.REFUSED));
+    for (const name of readdirSync('.').filter((one) => !LEFT_OUT.includes(one))) {
+      cpSync(name, join(this.folder, name), { recursive: true });
+    }
+    symlinkSync(resolve('node_modules'), join(this.folder, 'node_modules'));
   }
-  symlinkSync(resolve('node_modules'), `${folder}/node_modules`);
-  return folder;
-}
 
-/** Whether the types in the copy are right. */
-export function isTyped(folder: string): boolean {
-  const args = [resolve('node_modules/typescript/bin/tsc'), '--incremental', '--tsBuildInfoFile', '.dev/types'];
-  try {
-    execFileSync(process.execPath, args, { cwd: folder, stdio: 'ignore' });
-    return true;
-  } catch {
-    return false;
+  /** Checks the types; a second time, only those that may have changed. */
+  check(limitMs: number): Promise<Result> {
+    return this.#run(['node_modules/typescript/bin/tsc', '--incremental', '--tsBuildInfoFile', '.dev/types'], limitMs);
   }
-}
 
-/** Builds the copy: its tests run the programs in dist/. */
-export function build(folder: string, limitMs: number): Promise<Result> {
-  return execute(['bin/dev/build.mjs'], folder, limitMs);
-}
+  /** Builds dist/, which the tests need. */
+  build(limitMs: number): Promise<Result> {
+    return this.#run(['bin/dev/build.mjs'], limitMs);
+  }
 
-/** Runs tests of the copy; `args` are those of bin/test/run.mjs. */
-export function test(args: readonly string[], folder: string, limitMs: number): Promise<Result> {
-  return execute(['bin/test/run.mjs', ...args], folder, limitMs);
-}
+  /** Runs tests; `args` are those of bin/test/run.mjs. */
+  test(args: readonly string[], limitMs: number): Promise<Result> {
+    return this.#run(['bin/test/run.mjs', ...args], limitMs);
+  }
 
-/**
- * Runs test files of the copy, three at a time, until a test fails. Returns its title and error; an empty text if none
- * fails, and null if they take longer than the limit.
- */
-export async function testUntilFailure(
-  paths: readonly string[],
-  folder: string,
-  limitMs: number,
-): Promise<string | null> {
-  const left = [...paths];
-  const children = new Set<ChildProcess>();
-  const failure = await new Promise<string | null>((resolve) => {
-    const timer = setTimeout(resolve, limitMs, null);
+  /** Runs test files, some at a time, until a test fails. */
+  async testUntilFailure(paths: readonly string[], limitMs: number): Promise<Verdict> {
+    const left = [...paths];
+    let running = 0;
+    let end: (verdict: Verdict) => void = () => {};
+    const verdict = new Promise<Verdict>((resolve) => (end = resolve));
+    const timer = setTimeout(end, limitMs, { none: 'timed out' });
     const startNext = (): void => {
       const path = left.shift();
-      if (path === undefined && children.size === 0) {
-        clearTimeout(timer);
-        resolve('');
-      }
-      if (path === undefined) return;
-      const child = start(['bin/test/run.mjs', path, ...REPORTERS], folder);
-      children.add(child);
-      let output = '';
-      child.stdout.setEncoding('utf8').on('data', (text: string) => {
-        output += text;
-        const [, failed] = /^FAILED (.*)\n/m.exec(output) ?? [];
-        if (failed !== undefined) resolve(failed);
+      if (path === undefined) return running === 0 ? end('survived') : undefined;
+      running += 1;
+      const child = this.#start(['bin/test/run.mjs', path, ...REPORTERS]);
+      const output = outputOf(child, () => {
+        const [, by] = /^FAILED (.*)\n/m.exec(output()) ?? [];
+        if (by !== undefined) end({ by });
       });
       child.on('exit', (code) => {
-        children.delete(child);
-        if (code !== 0) setTimeout(resolve, CLOSE_MS, `${path} ends with ${code}`); // unless the output says more
-        else startNext();
+        if (code !== 0) return void setTimeout(() => end({ none: `${path}: ${output().slice(-1000)}` }), CLOSE_MS);
+        running -= 1;
+        startNext();
       });
     };
     for (let count = 0; count < FILES_AT_ONCE; count += 1) startNext();
-  });
-  left.length = 0;
-  for (const { pid } of children) killAll(folder, pid);
-  killAll(folder);
-  return failure;
+    return verdict.finally(() => {
+      clearTimeout(timer);
+      left.length = 0;
+      this.#killAll();
+    });
+  }
+
+  /** Runs Node, and ends what it leaves running, as some bugs do. */
+  async #run(args: readonly string[], limitMs: number): Promise<Result> {
+    const child = this.#start(args);
+    const output = outputOf(child);
+    const closed = once(child, 'close');
+    let isLate = false;
+    const timer = setTimeout(() => {
+      isLate = true;
+      this.#killAll();
+    }, limitMs);
+    const [code] = await once(child, 'exit') as [number | null];
+    clearTimeout(timer);
+    this.#killAll();
+    await Promise.race([closed, sleep(CLOSE_MS)]);
+    return { output: output(), code, isLate };
+  }
+
+  #start(args: readonly string[]): Child {
+    const env = { ...process.env, [MARK]: this.folder, TMPDIR: this.#temporary };
+    const child = spawn(process.execPath, args, {
+      cwd: this.folder, detached: true, stdio: ['ignore', 'pipe', 'pipe'], env,
+    });
+    this.#children.add(child);
+    return child;
+  }
+
+  /** Kills what has been started, with its process group, and on Linux all that has inherited the mark. */
+  #killAll(): void {
+    const names = process.platform === 'linux' ? readdirSync('/proc') : [];
+    const pids = names.filter((name) => /^\d/.test(name)).map(Number);
+    const mark = `${MARK}=${this.folder}`;
+    const marked = pids.filter((pid) => tryRead(`/proc/${pid}/environ`).split('\0').includes(mark));
+    const groups = [...this.#children].map(({ pid = 0 }) => -pid).filter((group) => group !== 0);
+    for (const child of this.#children) child.kill('SIGKILL'); // on Windows, there are no groups
+    this.#children.clear();
+    for (const pid of [...groups, ...marked]) {
+      try {
+        process.kill(pid, 'SIGKILL');
+      } catch {} // it has ended
+    }
+  }
 }
 
-function start(args: readonly string[], folder: string): ChildProcessByStdio<null, Readable, Readable> {
-  const env = { ...process.env, [MARK]: folder };
-  return spawn(process.execPath, args, { cwd: folder, detached: true, stdio: ['ignore', 'pipe', 'pipe'], env });
-}
-
-/** Runs Node in the copy, and ends what it leaves running, as some bugs do. */
-async function execute(args: readonly string[], folder: string, limitMs: number): Promise<Result> {
-  const child = start(args, folder);
-  const result: Result = { output: '', code: null, isLate: false };
+/** All that it has written. */
+function outputOf(child: Child, onMore: () => void = () => {}): () => string {
+  let output = '';
   for (const stream of [child.stdout, child.stderr]) {
-    stream.setEncoding('utf8').on('data', (text: string) => (result.output += text));
+    stream.setEncoding('utf8').on('data', (text: string) => {
+      output += text;
+      onMore();
+    });
   }
-  const closed = once(child, 'close');
-  const timer = setTimeout(() => {
-    result.isLate = true;
-    killAll(folder, child.pid);
-  }, limitMs);
-  [result.code] = await once(child, 'exit');
-  clearTimeout(timer);
-  killAll(folder, child.pid);
-  await Promise.race([closed, sleep(CLOSE_MS)]);
-  return result;
-}
-
-/** Kills a process group, and on Linux also the processes that have inherited the mark. */
-function killAll(folder: string, group?: number): void {
-  const pids = process.platform === 'linux' ? readdirSync('/proc').filter((name) => /^\d/.test(name)).map(Number) : [];
-  const marked = pids.filter((pid) => tryRead(`/proc/${pid}/environ`).split('\0').includes(`${MARK}=${folder}`));
-  for (const pid of group === undefined ? marked : [-group, ...marked]) {
-    try {
-      process.kill(pid, 'SIGKILL');
-    } catch {} // it has ended
-  }
+  return () => output;
 }

@@ -1,8 +1,6 @@
 // The small edits of a source that a test should notice: a condition negated, a constant raised, a statement left out.
 
-const KINDS = ['operator', 'condition', 'branches', 'constant', 'negate', 'await', 'word', 'statement', 'guard'] as const;
-
-export type Kind = typeof KINDS[number];
+type Kind = 'operator' | 'condition' | 'branches' | 'constant' | 'negate' | 'await' | 'word' | 'statement' | 'guard';
 
 /** Puts a text in the place of a part of a source. */
 export interface Edit {
@@ -47,15 +45,17 @@ const WORD_SWAPS: Readonly<Record<string, string>> = {
   shift: 'pop', push: 'unshift', find: 'findLast', floor: 'ceil', ceil: 'floor',
 };
 
-/** A statement on a line of its own, which is no declaration, and a condition that leaves early. */
+/** A statement on a line of its own, which is no declaration. */
 const STATEMENT = new RegExp(`^(\\s+)((?!${[
   ...['const', 'let', 'import', 'export', 'type', 'case', 'static', 'readonly', 'function', 'async', 'class', 'throw',
     'interface', 'declare', 'private'].map((word) => `${word} `),
   'return\\b', 'default:', '\\/\\/', '\\*', '\\/\\*', '#\\w+[:;]', '\\w+\\??: ',
 ].join('|')})\\S.*;)(?:\\s*\\/\\/.*)?$`);
+
+/** A condition that leaves early. */
 const GUARD = /^(\s+)(if \(.*\) (?:return|continue|break|throw)\b.*;)/;
 
-/** All edits of a source. */
+/** All edits of a source; what a template literal contains is left alone. */
 export function editsOf(source: string): Edit[] {
   const tokens = tokensOf(source);
   return [...tokens.flatMap((_, index) => editsAt(tokens, index, source)), ...editsOfLines(source)];
@@ -84,7 +84,8 @@ function editsAt(tokens: readonly Token[], index: number, source: string): Edit[
   if (kind !== 'word') return [];
   if (text === 'await' && before !== 'for') return [{ kind: 'await', start, end: end + 1, text: '' }];
   if (text === 'if' && after === '(') return negate(tokens, index, source);
-  const isSwapped = Object.hasOwn(WORD_SWAPS, text) && (before === '.' || text === 'true' || text === 'false');
+  const isMethod = before === '.' || before === '?.';
+  const isSwapped = Object.hasOwn(WORD_SWAPS, text) && (isMethod || text === 'true' || text === 'false');
   return isSwapped ? replace('word', WORD_SWAPS[text]!) : [];
 }
 
@@ -123,11 +124,10 @@ function editsOfLines(source: string): Edit[] {
   const edits: Edit[] = [];
   let offset = 0;
   for (const line of source.split('\n')) {
-    for (const [kind, pattern] of [['statement', STATEMENT], ['guard', GUARD]] as const) {
-      const [, indent = '', text = ''] = pattern.exec(line) ?? [];
-      const start = offset + indent.length;
-      if (text !== '' && isBalanced(text)) edits.push({ kind, start, end: start + text.length, text: ';' });
-    }
+    const kind = GUARD.test(line) ? 'guard' : 'statement';
+    const [, indent = '', text = ''] = (kind === 'guard' ? GUARD : STATEMENT).exec(line) ?? [];
+    const start = offset + indent.length;
+    if (text !== '' && isBalanced(text)) edits.push({ kind, start, end: start + text.length, text: ';' });
     offset += line.length + 1;
   }
   return edits;

@@ -1,7 +1,7 @@
 // The rows of bin/track-record.md, the tests that pages cite, and what an edit makes of a file.
 
 import { readFileSync } from 'node:fs';
-import type { Mend } from './mends.ts';
+import type { Mend } from './table.ts';
 
 /** A test or a suite, as pages cite it: *FILE: TITLE*. */
 export interface Citation {

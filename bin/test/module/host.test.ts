@@ -6,12 +6,11 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import threads from 'node:worker_threads';
-import {
-  LIMIT, collectWarnings, getDetail, getInfo, launchSystem, perform, startServer, takeAll, until,
-} from '../helpers.ts';
+import { LIMIT, collectWarnings, getDetail, getInfo, launchSystem, perform, startServer, takeAll } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { PAUSE, RESUME, STATUS, ask, serveOthers } from '../http.ts';
 import { SystemStatus } from '../../../control.ts';
+import { until } from '../wait.ts';
 import type { WorkerOptions } from 'node:worker_threads';
 import type { SystemInfo, WebApiServer } from '../../../control.ts';
 import type { StartedServer } from '../helpers.ts';

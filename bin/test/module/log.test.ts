@@ -13,12 +13,13 @@ import { basename, dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
-  LIMIT, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, startServer, until,
+  LIMIT, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, startServer,
 } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { BEARER, HOST, INFO, PAUSE, SAVE, WAIT, ask, head } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, VERSION, WebApiServer } from '../../../control.ts';
+import { until } from '../wait.ts';
 import { becomeNobody, contentsOf, randomNumbers, SEED } from './helpers.ts';
 import { checkDelivered, checkSent, completion, countEvents, flood, parseLog, readLog } from './log.ts';
 import type { SystemInfo, WebApiServerOptions } from '../../../control.ts';
@@ -450,7 +451,7 @@ describe('Of 10,000 commands, over 8 connections, in both lanes', LIMIT, () => {
     `);
     const port = await host.hear<number>();
     let [isOver, answers, deaths] = [false, 0, 0];
-    void host.ended.then(() => (isOver = true));
+    host.process.on('exit', () => (isOver = true));
     const isDeathDue = (): boolean => {
       return deaths < DEATHS && answers > (deaths + 0.5 * random()) * EACH * CLIENTS / DEATHS;
     };

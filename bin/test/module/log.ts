@@ -2,8 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
-import { until } from '../helpers.ts';
 import { HOST, INFO, STATUS, Connection, ask, exchange, head } from '../http.ts';
+import { until } from '../wait.ts';
 import type { CommandInfo } from '../../../control.ts';
 import type { HttpResponse, Where } from '../http.ts';
 

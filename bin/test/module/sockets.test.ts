@@ -14,10 +14,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
   LIMIT, TOKEN, collectThreads, collectWarnings, launchSystem, makeFolder, makeSocketPath, startForeign, startServer,
-  takeAll, until,
+  takeAll,
 } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { HOST, PAUSE, STATUS, ask, open } from '../http.ts';
+import { until } from '../wait.ts';
 import { becomeNobody, contentsOf, leaveSocket } from './helpers.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiClient, WebApiServer, launch, socketFolders } from '../../../control.ts';

@@ -8,9 +8,10 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import threads from 'node:worker_threads';
-import { LIMIT, collectThreads, collectWarnings, getInfo, makeFolder, startServer, until } from '../helpers.ts';
+import { LIMIT, collectThreads, collectWarnings, getInfo, makeFolder, startServer } from '../helpers.ts';
 import { PAUSE, RESUME, ask } from '../http.ts';
 import { SystemStatus } from '../../../control.ts';
+import { until } from '../wait.ts';
 import type { WebApiServerOptions } from '../../../control.ts';
 import type { TestContext } from 'node:test';
 

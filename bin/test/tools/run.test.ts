@@ -5,8 +5,9 @@ import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../control.ts';
-import { clientAt, getInfo, makeFolder, perform, runProgram, startProgram, startServer, until } from '../helpers.ts';
+import { clientAt, getInfo, makeFolder, perform, runProgram, startProgram, startServer } from '../helpers.ts';
 import { lacks } from '../needs.ts';
+import { until } from '../wait.ts';
 import {
   exitCodeOf, handler, isTidy, processesOf, readLines, run, shell, showsRun, startRun, stateOf, WAIT,
 } from './run/helpers.ts';

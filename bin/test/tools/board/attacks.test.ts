@@ -4,7 +4,8 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { before, describe, it } from 'node:test';
-import { startServer, until } from '../../helpers.ts';
+import { startServer } from '../../helpers.ts';
+import { until } from '../../wait.ts';
 import { exchange, forSuite, LIMIT, newsOf, NOWHERE, startBoard, untilSystem } from './helpers.ts';
 import type { Socket } from 'node:net';
 import type { TestContext } from 'node:test';
@@ -17,7 +18,7 @@ const PAUSE = 'POST /api/systems/pause';
 const EVALUATE = 'POST /api/systems/0/evaluate';
 const ANSWER = 'POST /api/systems/0/answer?id=x';
 const HOST = 'Host: localhost';
-const CLOSED_MS = 60_000; // three times what control-board gives a request
+const CLOSED_MS = 40_000; // twice what control-board gives a request
 
 const LOCAL_HOSTS = ['LOCALHOST:1', '[::1]:8391', '192.168.1.7'];
 const FOREIGN_HOSTS = [ // test/module/policy.test.ts has more

@@ -6,8 +6,9 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { HOSTILE, makeFolder, startServer, until } from '../../helpers.ts';
+import { HOSTILE, makeFolder, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import { startSilent, startWeb } from '../client/systems.ts';
 import { checkMetrics, INFO, LIMIT, NOWHERE, startBoard, type StartedBoard, untilSystem } from './helpers.ts';
 

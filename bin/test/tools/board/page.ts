@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type Level, viewOf } from '../../../shared/view.ts';
-import { until } from '../../helpers.ts';
+import { until } from '../../wait.ts';
 import { systemOf } from '../view.ts';
 import { startBoard, type StartedBoard } from './helpers.ts';
 import type { AddressInfo } from 'node:net';

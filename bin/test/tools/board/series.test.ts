@@ -2,7 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
-import { defer, until } from '../../helpers.ts';
+import { defer } from '../../helpers.ts';
+import { until } from '../../wait.ts';
 import { createSystem, INFO, LIMIT } from './helpers.ts';
 import type { BoardSystem, Update } from '../../../board/system.ts';
 

@@ -7,8 +7,9 @@ import { inspect } from 'node:util';
 import { SystemStatus } from '../../../../control.ts';
 import { BY, type Fault } from '../../../shared/client.ts';
 import {
-  assertHarmless, defer, freePort, HOSTILE, launchSystem, startBasicServer, startServer, until,
+  assertHarmless, defer, freePort, HOSTILE, launchSystem, startBasicServer, startServer,
 } from '../../helpers.ts';
+import { until } from '../../wait.ts';
 import { startSilent, startWeb } from '../client/systems.ts';
 import { checkMetrics, createSystem, INFO, LIMIT, newsOf, NOWHERE, startBoard, untilSystem } from './helpers.ts';
 import type { OwnCommand } from '../../../board/forms.ts';

@@ -4,8 +4,9 @@ import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
 import { parseDuration } from '../../../shared/cli.ts';
-import { type Ended, freePort, getInfo, launchSystem, start, startProgram, startServer, until } from '../../helpers.ts';
+import { type Ended, freePort, getInfo, launchSystem, start, startProgram, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import { at, AT_ONCE, call, linesOf } from './helpers.ts';
 import { ACTIVE, hideFailures, startWeb, type Web } from './systems.ts';
 

@@ -7,11 +7,10 @@ import {
 import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import {
-  freePort, launchSystem, makeFolder, NO_TOKEN, startProgram, startServer, TOKEN, until,
-} from '../../helpers.ts';
+import { freePort, launchSystem, makeFolder, NO_TOKEN, startProgram, startServer, TOKEN } from '../../helpers.ts';
 import { contentsOf, leaveSocket } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import { AT_ONCE, call, linesOf, run } from './helpers.ts';
 import { openSession, startFull, startSilent } from './systems.ts';
 import type { Ended } from '../../helpers.ts';

@@ -14,10 +14,11 @@ import { UsageError } from '../../../shared/cli.ts';
 import { LocalFolder, type Target } from '../../../shared/folder.ts';
 import { select, selectClient } from '../../../shared/names.ts';
 import {
-  collectWarnings, freePort, makeFolder, platformIs, preload, start, startProgram, startServer, until,
+  collectWarnings, freePort, makeFolder, platformIs, preload, start, startProgram, startServer,
 } from '../../helpers.ts';
 import { leaveSocket, LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import { AT_ONCE, call, linesOf, makeFile, run } from './helpers.ts';
 import { hereIs, openSession, startSilent } from './systems.ts';
 

@@ -4,10 +4,11 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import {
-  assertHarmless, type Ended, freePort, HARMLESS, HOSTILE, launchSystem, makeFolder, start, startBasicServer, startServer,
-  until,
+  assertHarmless, type Ended, freePort, HARMLESS, HOSTILE, launchSystem, makeFolder, start, startBasicServer,
+  startServer,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import { at, AT_ONCE, call, linesOf, onTerminal, run, watch } from './helpers.ts';
 import { ACTIVE, startSilent, startWeb } from './systems.ts';
 

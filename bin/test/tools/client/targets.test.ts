@@ -6,8 +6,9 @@ import { join, relative, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { UsageError } from '../../../shared/cli.ts';
 import { select } from '../../../shared/names.ts';
-import { defer, freePort, makeFolder, makeSocketPath, startServer, TOKEN, until } from '../../helpers.ts';
+import { defer, freePort, makeFolder, makeSocketPath, startServer, TOKEN } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import { AT_ONCE, call, linesOf, makeFile, run } from './helpers.ts';
 import { ACTIVE, startSilent, startWeb } from './systems.ts';
 

@@ -6,9 +6,10 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
-  assertHarmless, freePort, HARMLESS, HOSTILE, launchSystem, makeFolder, NO_TOKEN, startServer, TOKEN, until,
+  assertHarmless, freePort, HARMLESS, HOSTILE, launchSystem, makeFolder, NO_TOKEN, startServer, TOKEN,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import { AT_ONCE, at, call, linesOf, watch } from './helpers.ts';
 import { ACTIVE, openSession, startOwnProcess, startWeb } from './systems.ts';
 import type { Running } from '../../helpers.ts';

@@ -6,8 +6,9 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import { assertHarmless, HARMLESS, HOSTILE, LIMIT, makeFolder, startServer, until } from '../../helpers.ts';
+import { assertHarmless, HARMLESS, HOSTILE, LIMIT, makeFolder, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import { startWeb } from '../client/systems.ts';
 import {
   END, FORWARD, isRunning, listening, PAUSE, READY, readOutcomes, RESUME, startHelped, startInTerminal,
@@ -22,10 +23,11 @@ describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') 
   it('each press with its author, even while the previous command runs, and prints the outcomes', async (t) => {
     let status = SystemStatus.ACTIVE;
     const { port, server, client } = await startServer(t, { maxQueueSize: 1, systemStatus: () => status });
-    const args = ['--port', `${port}`, '--backend', 'windows'];
+    const args = ['--port', `${port}`, '--backend', 'windows', '--quit-key', 'ctrl+f9'];
     const { say, shows, output } = await listening(t, args, { env: { CONTROL_BY: 'ana@laptop' } });
     const source = 'Windows hotkeys (backend windows: set by --backend)';
-    assert.ok(output().startsWith(`listening to ${source}\n  ${PAUSE}  pause\n  ${RESUME}  resume\n`), output());
+    const keys = [`${PAUSE}  pause`, `${RESUME}  resume`, 'Ctrl+F9      quit'];
+    assert.ok(output().startsWith([`listening to ${source}`, ...keys].join('\n  ')), output());
     say('hit 0');
     assert.equal(await server.nextCommand(), 'pause');
     say('hit 1');

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { isRecord } from '../../../shared/text.ts';
 import { type Ended, makeFolder, type Running, startProgram } from '../../helpers.ts';
-import { inTime } from '../../wait.ts';
+import { END_MS, inTime } from '../../wait.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { TestContext } from 'node:test';
 
@@ -99,15 +99,18 @@ export function startMcp(
   });
 
   const responsesTo: Mcp['responsesTo'] = (id) => messages.filter((one) => one.id === id && one.method === undefined);
-  const responseTo: Mcp['responseTo'] = async (id) => {
+  const responseTo: Mcp['responseTo'] = (id) => {
     const what = (): string => `no response to ${JSON.stringify(id)}: ${output()}`;
-    for (;;) {
-      const [response] = responsesTo(id);
-      if (response !== undefined) return response;
-      if (violation !== undefined) throw violation;
-      if (hasEnded()) throw new Error(what());
-      await inTime(once(arrivals, 'news'), what);
-    }
+    const receive = async (): Promise<Message> => {
+      for (;;) {
+        const [response] = responsesTo(id);
+        if (response !== undefined) return response;
+        if (violation !== undefined) throw violation;
+        if (hasEnded()) throw new Error(what());
+        await once(arrivals, 'news');
+      }
+    };
+    return inTime(receive(), what, END_MS);
   };
   const send: Mcp['send'] = (...parts) => {
     for (const part of parts) {

@@ -8,9 +8,10 @@ import { connect } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import {
-  assertHarmless, getInfo, HOSTILE, makeFolder, perform, type Running, runProgram, startProgram, until,
+  assertHarmless, getInfo, HOSTILE, makeFolder, perform, type Running, runProgram, startProgram,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import { killAll, processesOf, PYTHON, run, shell, type StartedRun, startRun, stateOf, WAIT } from './helpers.ts';
 import { HELLO, order, RELAY, startListener, startTalk, type Talk } from './talk.ts';
 import type { AskInfo } from '../../../../control.ts';

@@ -5,8 +5,9 @@ import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { assertHarmless, getInfo, HOSTILE, makeFolder, perform, until } from '../../helpers.ts';
+import { assertHarmless, getInfo, HOSTILE, makeFolder, perform } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import {
   exitCodeOf, killAll, processesOf, PYTHON, shell, showsDetail, showsRun, startRun, stateOf, tryRead,
 } from './helpers.ts';

@@ -6,8 +6,9 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
-import { getInfo, makeFolder, perform, start, until } from '../../helpers.ts';
+import { getInfo, makeFolder, perform, start } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import {
   asOn, IN_PROC, listTasks, listTree, PYTHON, readLines, readTask, shell, startRun, tryRead, WAYS,
 } from './helpers.ts';

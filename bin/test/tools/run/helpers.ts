@@ -3,8 +3,9 @@
 import { chmodSync, copyFileSync, existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { clientAt, getInfo, makeFolder, platformIs, runProgram, start, until } from '../../helpers.ts';
+import { clientAt, getInfo, makeFolder, platformIs, runProgram, start } from '../../helpers.ts';
 import { lacks, NOBODY, ownCgroup, PYTHON as DEBIAN_PYTHON } from '../../needs.ts';
+import { END_MS, until } from '../../wait.ts';
 import type { WebApiClient } from '../../../../control.ts';
 import type { Ended, Running } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
@@ -18,8 +19,6 @@ export interface StartedRun {
   pid: number;
   client: WebApiClient;
 }
-
-const END_MS = 30_000; // three times the default of --grace
 
 /** The first line that control-run prints, with the process id of the program and the port. */
 export const BANNER: RegExp = /control-run: .+?\[(\d+)\] · web API at http:\/\/localhost:(\d+)(?:; paused.*)?\n/;
@@ -78,8 +77,8 @@ export async function run(
 
 /** Waits until control-run has ended. Background processes may still hold its output. */
 export async function exitCodeOf({ child, output }: Running): Promise<number | null> {
-  const hasEnded = (): boolean => child.exitCode !== null || child.signalCode !== null;
-  await until(hasEnded, () => `control-run still runs: ${output()}`, END_MS);
+  const hasExited = (): boolean => child.exitCode !== null || child.signalCode !== null;
+  await until(hasExited, () => `control-run still runs: ${output()}`, END_MS);
   return child.exitCode;
 }
 

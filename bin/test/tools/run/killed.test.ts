@@ -6,9 +6,10 @@ import { chmodSync, copyFileSync, rmSync, symlinkSync, writeFileSync } from 'nod
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { makeFolder, perform, start, until } from '../../helpers.ts';
+import { makeFolder, perform, start } from '../../helpers.ts';
 import { randomNumbers } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import { BANNER, cgroupsOf, keepersOf, killAll, listTasks, tryRead, WAYS } from './helpers.ts';
 import type { ControlCommand } from '../../../../control.ts';
 import type { Running } from '../../helpers.ts';

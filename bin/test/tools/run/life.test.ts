@@ -5,8 +5,9 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import { clientAt, makeFolder, perform, start, startProgram, TOKEN, until } from '../../helpers.ts';
+import { clientAt, makeFolder, perform, start, startProgram, TOKEN } from '../../helpers.ts';
 import { lacks, NAMESPACE } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import {
   BANNER, cgroupsOf, exitCodeOf, handler, keepersOf, killAll, listTasks, processesOf, readLines, readTask, run, shell,
   showsDetail, showsRun, startRun, stateOf, tryRead, WAIT, WAIT_FOR_END,

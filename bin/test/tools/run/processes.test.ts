@@ -9,8 +9,9 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
 import { listByPs } from '../../../run/processes.ts';
-import { getInfo, makeFolder, perform, until } from '../../helpers.ts';
+import { getInfo, makeFolder, perform } from '../../helpers.ts';
 import { lacks, NOBODY, ownCgroup } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import {
   asOn, cgroupsOf, exitCodeOf, IN_CGROUP, IN_PROC, isTidy, killAll, listTasks, processesOf, PYTHON, readLines, readTask,
   run, shell, showsRun, startRun, stateOf, tryRead, WAYS,

@@ -6,8 +6,9 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
-import { assertHarmless, getInfo, makeFolder, perform, until } from '../../helpers.ts';
+import { assertHarmless, getInfo, makeFolder, perform } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import {
   exitCodeOf, handler, processesOf, PYTHON, readLines, readTask, shell, showsRun, startRun, stateOf,
   WAIT, WAIT_FOR_END,

@@ -5,8 +5,9 @@ import { constants } from 'node:os';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
-import { perform, start, until } from '../../helpers.ts';
+import { perform, start } from '../../helpers.ts';
 import { lacks, NAMESPACE } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import { BANNER, exitCodeOf, handler, listTree, readTask, shell, startRun, stateOf } from './helpers.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;

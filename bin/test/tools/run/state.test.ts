@@ -10,8 +10,9 @@ import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StateFile } from '../../../run/state.ts';
 import { UsageError } from '../../../shared/cli.ts';
-import { getInfo, makeFolder, perform, runProgram, until } from '../../helpers.ts';
+import { getInfo, makeFolder, perform, runProgram } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import {
   exitCodeOf, isTidy, killAll, listTree, processesOf, readLines, shell, showsDetail, showsRun, type StartedRun,
   startRun, stateOf, WAIT,

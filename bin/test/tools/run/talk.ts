@@ -1,7 +1,8 @@
 // Shared by the tests of programs that take commands on CONTROL_FD.
 
 import assert from 'node:assert/strict';
-import { getDetail, getInfo, until } from '../../helpers.ts';
+import { getDetail, getInfo } from '../../helpers.ts';
+import { until } from '../../wait.ts';
 import { shell, showsDetail, startRun } from './helpers.ts';
 import type { Running } from '../../helpers.ts';
 import type { StartedRun } from './helpers.ts';

@@ -7,8 +7,9 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import { clientAt, getInfo, makeFolder, perform, start, until } from '../../helpers.ts';
+import { clientAt, getInfo, makeFolder, perform, start } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { until } from '../../wait.ts';
 import {
   BANNER, DEFAULT_WAY, killAll, listByVariable, listTree, readTask, showsRun, stateOf, tryRead,
 } from './helpers.ts';

@@ -3,7 +3,8 @@
 
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { makeFolder, runProgram, until } from '../../helpers.ts';
+import { makeFolder, runProgram } from '../../helpers.ts';
+import { until } from '../../wait.ts';
 import type { Ended } from '../../helpers.ts';
 import type { TestContext } from 'node:test';
 import type { Session } from '../client/systems.ts';
