@@ -138,8 +138,8 @@ function testsFor(source: string, folder: string): string[] {
 
 /** Different ones, whose types are right, and that are not the same program. */
 async function* mutants(seed: string, count: number, paths: readonly string[], copy: Copy): AsyncGenerator<Mutant> {
-  const fault = await copy.check(BUILD_LIMIT_MS);
-  if (fault.code !== 0) throw new Error(fault.output);
+  const unchanged = await copy.check(BUILD_LIMIT_MS);
+  if (unchanged.code !== 0) throw new Error(unchanged.output);
   const random = randomOf(seed);
   const tried = new Set<string>();
   const texts = new Map(paths.map((path) => [path, readFileSync(join(copy.folder, path), 'utf8')]));
@@ -164,7 +164,7 @@ async function* mutants(seed: string, count: number, paths: readonly string[], c
     found += 1;
     yield describe(path, source, edit);
   }
-  if (found < count) console.error(`only ${found} mutants found`);
+  if (found < count) console.error(`${found} of ${count} mutants found`);
 }
 
 function isCode(line: string): boolean {
