@@ -17,7 +17,7 @@ import { pathToFileURL } from 'node:url';
 import { inspect } from 'node:util';
 
 import {
-  LIMIT, MISSING_TOKEN, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, makeSocketPath,
+  MISSING_TOKEN, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, makeSocketPath,
   startForeign, startServer, takeAll,
 } from './bin/test/helpers.ts';
 import { runHost, spawnHost, startUnreachable } from './bin/test/host.ts';
@@ -26,7 +26,7 @@ import {
   connectTo, exchange, head, parse, readToEnd,
 } from './bin/test/http.ts';
 import { lacks } from './bin/test/needs.ts';
-import { until } from './bin/test/wait.ts';
+import { LIMIT, until } from './bin/test/wait.ts';
 import {
   DEFAULT_HOST, DEFAULT_MAX_QUEUE_SIZE, DEFAULT_PORT, EmptyError, SystemStatus, VERSION, WebApiClient, WebApiServer,
   launch,

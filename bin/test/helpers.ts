@@ -40,9 +40,6 @@ export interface Running {
   ended: Promise<Ended>;
 }
 
-/** For each suite: a test that hangs fails. A slow machine needs a fraction of this time. */
-export const LIMIT: { timeout: number } = { timeout: 300_000 };
-
 const SESSION = mkdtempSync(join(tmpdir(), 'control-')); // programs also serve and log there
 process.env['CONTROL_DIR'] = join(SESSION, 'control'); // also those in the process of a test
 process.on('exit', () => rmSync(SESSION, { recursive: true, force: true }));

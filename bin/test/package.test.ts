@@ -6,7 +6,8 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { VERSION } from '../../control.ts';
-import { LIMIT, makeFolder, start } from './helpers.ts';
+import { makeFolder, start } from './helpers.ts';
+import { LIMIT } from './wait.ts';
 
 describe('The package', LIMIT, () => {
   it('installs without a network, without scripts and without advice about them', async (t) => {

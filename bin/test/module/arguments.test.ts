@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import { resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
-import { LIMIT } from '../helpers.ts';
 import { SystemStatus, WebApiClient, WebApiServer, launch } from '../../../control.ts';
+import { LIMIT } from '../wait.ts';
 import type { LaunchConfig, System } from '../../../control.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;

@@ -8,14 +8,14 @@ import { describe, it } from 'node:test';
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
-  LIMIT, collectThreads, collectWarnings, launchSystem, makeFolder, startForeign, startServer, takeAll,
+  collectThreads, collectWarnings, launchSystem, makeFolder, startForeign, startServer, takeAll,
 } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import {
   HOST, INFO, PAUSE, SAVE, SHUTDOWN, STATUS, WAIT, Connection, ask, assertWaits, exchange, head,
 } from '../http.ts';
 import { lacks } from '../needs.ts';
-import { until } from '../wait.ts';
+import { LIMIT, until } from '../wait.ts';
 import {
   answer, answerWith, asksOf, checkEnd, checkLog, checkStory, idOf, outcomeOf, overConnection, overCurl, overFetch,
   spin,

@@ -5,13 +5,13 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LIMIT, clientAt, startServer } from '../helpers.ts';
+import { clientAt, startServer } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import {
   CHUNKED, HOST, PAUSE, SAVE, STATUS, WAIT, Connection, ask, closing, connectTo, exchange, head, open, readToEnd, wait,
 } from '../http.ts';
 import { lacks } from '../needs.ts';
-import { until } from '../wait.ts';
+import { LIMIT, until } from '../wait.ts';
 import type { Host } from '../host.ts';
 import type { Socket } from 'node:net';
 import type { TestContext } from 'node:test';

@@ -4,10 +4,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
-import { LIMIT, startForeign, startServer, takeAll } from '../helpers.ts';
+import { startForeign, startServer, takeAll } from '../helpers.ts';
 import {
   CHUNKED, COMMANDS, HOST, PAGE, PAUSE, STATUS, UPGRADE, WAIT, exchange, head, open, parse, serveOthers, wait, withBody,
 } from '../http.ts';
+import { LIMIT } from '../wait.ts';
 import { oneOf, randomNumbers } from './helpers.ts';
 import { SystemStatus, WebApiClient } from '../../../control.ts';
 import type { HttpResponse } from '../http.ts';

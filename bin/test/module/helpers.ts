@@ -5,8 +5,6 @@ import { chownSync, lstatSync, readFileSync, readdirSync, readlinkSync, renameSy
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 
-export { LIMIT } from '../helpers.ts'; // for the tests of the tools
-
 // ───── Files of sockets ──────────────────────────────────────────────────────────────────────────────────────────
 
 /** Leaves a socket behind as a killed server does: node would remove a socket on which it has listened. */

@@ -12,14 +12,12 @@ import { createServer } from 'node:net';
 import { basename, dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import {
-  LIMIT, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, startServer,
-} from '../helpers.ts';
+import { TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, startServer } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { BEARER, HOST, INFO, PAUSE, SAVE, WAIT, ask, head } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, VERSION, WebApiServer } from '../../../control.ts';
-import { until } from '../wait.ts';
+import { LIMIT, until } from '../wait.ts';
 import { becomeNobody, contentsOf, randomNumbers, SEED } from './helpers.ts';
 import { checkDelivered, checkSent, completion, countEvents, flood, parseLog, readLog } from './log.ts';
 import type { SystemInfo, WebApiServerOptions } from '../../../control.ts';

@@ -5,10 +5,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { LIMIT } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { COMMANDS, HOST, INFO, STATUS, Connection, head, withBody } from '../http.ts';
-import { until } from '../wait.ts';
+import { LIMIT, until } from '../wait.ts';
 import { SEED, oneOf, randomNumbers } from './helpers.ts';
 import { History, modelHost } from './model.ts';
 import type { HttpResponse } from '../http.ts';

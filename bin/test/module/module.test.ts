@@ -8,12 +8,12 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { build } from 'esbuild';
-import { LIMIT, clientAt, collectWarnings, makeFolder, makeSocketPath, startServer, takeAll } from '../helpers.ts';
+import { clientAt, collectWarnings, makeFolder, makeSocketPath, startServer, takeAll } from '../helpers.ts';
 import { runHost, spawnHost } from '../host.ts';
 import { PAUSE, RESUME, SAVE, SHUTDOWN, ask } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
-import { until } from '../wait.ts';
+import { LIMIT, until } from '../wait.ts';
 import type { BuildOptions } from 'esbuild';
 
 const { ACTIVE, PAUSED, RESUMING } = SystemStatus;

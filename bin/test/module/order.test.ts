@@ -5,7 +5,8 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { LIMIT, makeFolder } from '../helpers.ts';
+import { makeFolder } from '../helpers.ts';
+import { LIMIT } from '../wait.ts';
 import { SEED, oneOf, randomNumbers } from './helpers.ts';
 import { SystemStatus } from '../../../control.ts';
 

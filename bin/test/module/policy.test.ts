@@ -2,9 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { LIMIT, TOKEN, makeSocketPath, startServer, takeAll } from '../helpers.ts';
+import { TOKEN, makeSocketPath, startServer, takeAll } from '../helpers.ts';
 import { BEARER, COMMANDS, HOST, INFO, PAGE, PAUSE, STATUS, ask, exchange, head } from '../http.ts';
 import { lacks } from '../needs.ts';
+import { LIMIT } from '../wait.ts';
 import type { WebApiServerOptions } from '../../../control.ts';
 
 // ───── Values of Host ────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,12 +13,11 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import {
-  LIMIT, TOKEN, collectThreads, collectWarnings, launchSystem, makeFolder, makeSocketPath, startForeign, startServer,
-  takeAll,
+  TOKEN, collectThreads, collectWarnings, launchSystem, makeFolder, makeSocketPath, startForeign, startServer, takeAll,
 } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { HOST, PAUSE, STATUS, ask, open } from '../http.ts';
-import { until } from '../wait.ts';
+import { LIMIT, until } from '../wait.ts';
 import { becomeNobody, contentsOf, leaveSocket } from './helpers.ts';
 import { lacks } from '../needs.ts';
 import { SystemStatus, WebApiClient, WebApiServer, launch, socketFolders } from '../../../control.ts';

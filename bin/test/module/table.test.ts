@@ -8,10 +8,10 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import threads from 'node:worker_threads';
-import { LIMIT, collectThreads, collectWarnings, getInfo, makeFolder, startServer } from '../helpers.ts';
+import { collectThreads, collectWarnings, getInfo, makeFolder, startServer } from '../helpers.ts';
 import { PAUSE, RESUME, ask } from '../http.ts';
 import { SystemStatus } from '../../../control.ts';
-import { until } from '../wait.ts';
+import { LIMIT, until } from '../wait.ts';
 import type { WebApiServerOptions } from '../../../control.ts';
 import type { TestContext } from 'node:test';
 

@@ -9,9 +9,8 @@ import { VERSION } from '../../../control.ts';
 import {
   assertHarmless, freePort, launchSystem, makeSocketPath, runProgram, startProgram, startServer, TOKEN,
 } from '../helpers.ts';
-import { LIMIT } from '../module/helpers.ts';
 import { lacks } from '../needs.ts';
-import { until } from '../wait.ts';
+import { LIMIT, until } from '../wait.ts';
 import { hideFailures } from './client/systems.ts';
 import type { Ended } from '../helpers.ts';
 import type { TestContext } from 'node:test';

@@ -7,9 +7,10 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { REASON_HELP } from '../../shared/commands.ts';
 import {
-  defer, launchSystem, LIMIT, makeFolder, runProgram, startProgram, startServer, startSystem, TOKEN,
+  defer, launchSystem, makeFolder, runProgram, startProgram, startServer, startSystem, TOKEN,
 } from '../helpers.ts';
 import { lacks } from '../needs.ts';
+import { LIMIT } from '../wait.ts';
 import { hideFailures, openSession } from './client/systems.ts';
 import { ACTIVE, at, CTRL_C, CTRL_D, prompt, shown, terminal, UP } from './console/helpers.ts';
 

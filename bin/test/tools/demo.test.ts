@@ -6,9 +6,9 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../control.ts';
 import { advance, evaluate } from '../../demo/search.ts';
-import { getDetail, LIMIT, makeFolder, runProgram } from '../helpers.ts';
+import { getDetail, makeFolder, runProgram } from '../helpers.ts';
 import { lacks } from '../needs.ts';
-import { until } from '../wait.ts';
+import { LIMIT, until } from '../wait.ts';
 import {
   checkpointOf, pathsIn, perform, read, save, savedBy, searchAt, shutDown, startDemo, startPaused,
 } from './demo/helpers.ts';

@@ -10,8 +10,9 @@ import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { createClient, type PrintableClient } from '../../shared/client.ts';
 import { readHistory } from '../../shared/log.ts';
-import { assertHarmless, LIMIT, makeFolder, makePipe } from '../helpers.ts';
+import { assertHarmless, makeFolder, makePipe } from '../helpers.ts';
 import { lacks } from '../needs.ts';
+import { LIMIT } from '../wait.ts';
 import { entry, HOSTILE_LINES, infoOf, linesOf, NO_LOG, outcome, writeLog } from './logs.ts';
 
 const SUITE = { ...LIMIT, skip: lacks('Unix') };

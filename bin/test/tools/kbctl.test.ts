@@ -8,9 +8,10 @@ import { describe, it } from 'node:test';
 import { listenEvdev } from '../../kbctl/evdev.ts';
 import { parseBindings } from '../../kbctl/keys.ts';
 import {
-  freePort, launchSystem, LIMIT, makeFolder, runProgram, startBasicServer, startServer, startSystem, TOKEN,
+  freePort, launchSystem, makeFolder, runProgram, startBasicServer, startServer, startSystem, TOKEN,
 } from '../helpers.ts';
 import { lacks } from '../needs.ts';
+import { LIMIT } from '../wait.ts';
 import { END, FORWARD, listening, startInTerminal, startSlowSystem } from './kbctl/helpers.ts';
 
 describe('control-kbctl in a terminal', { ...LIMIT, skip: lacks('script') }, () => {

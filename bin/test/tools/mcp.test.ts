@@ -3,8 +3,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { VERSION } from '../../../control.ts';
-import { LIMIT } from '../helpers.ts';
-import { until } from '../wait.ts';
+import { LIMIT, until } from '../wait.ts';
 import { openSession } from './client/systems.ts';
 import { startMcp } from './mcp/helpers.ts';
 

@@ -7,14 +7,14 @@ import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../control.ts';
 import { clientAt, getInfo, makeFolder, perform, runProgram, startProgram, startServer } from '../helpers.ts';
 import { lacks } from '../needs.ts';
-import { until } from '../wait.ts';
+import { LIMIT, until } from '../wait.ts';
 import {
   exitCodeOf, handler, isTidy, processesOf, readLines, run, shell, showsRun, startRun, stateOf, WAIT,
 } from './run/helpers.ts';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
 
-describe('control-run', { concurrency: 3, timeout: 300_000, skip: lacks('Linux') }, () => {
+describe('control-run', { ...LIMIT, concurrency: 3, skip: lacks('Linux') }, () => {
   it('leaves the standard streams to the program, prints one line on stderr, and exits like the program', async (t) => {
     const command = shell('echo out; echo err >&2; cat; exit 7');
     const { code, stdout, stderr } = await runProgram(t, 'run', ['--port', '0', ...command], 'in');

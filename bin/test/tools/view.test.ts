@@ -7,7 +7,8 @@ import { BY, LINK_ENDED, type Machine } from '../../shared/client.ts';
 import { describeDetail, describeStatus } from '../../shared/describe.ts';
 import { describeDuration } from '../../shared/text.ts';
 import { compareViews, describeInfo, type View, viewOf } from '../../shared/view.ts';
-import { assertHarmless, HARMLESS, HOSTILE, LIMIT } from '../helpers.ts';
+import { assertHarmless, HARMLESS, HOSTILE } from '../helpers.ts';
+import { LIMIT } from '../wait.ts';
 import { ago, systemOf } from './view.ts';
 
 /** A report, what else is known of the system, and what is shown of both. */

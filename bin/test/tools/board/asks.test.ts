@@ -5,9 +5,10 @@ import { before, describe, it } from 'node:test';
 import { BY } from '../../../shared/client.ts';
 import { assertHarmless, HOSTILE, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { startWeb } from '../client/systems.ts';
 import { type Browser, type Element, startBrowser } from './browser.ts';
-import { checkMetrics, createSystem, forSuite, INFO, LIMIT, startBoard, untilSystem } from './helpers.ts';
+import { checkMetrics, createSystem, forSuite, INFO, startBoard, untilSystem } from './helpers.ts';
 import {
   asking, declare, eventually, FAILED, type FakeBoard, FIND_FLAWS, focused, glances, openPage, openStates, orderOf,
   sees, seesAll, SILENT, type State,

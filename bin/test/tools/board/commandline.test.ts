@@ -11,8 +11,9 @@ import { parseCommandLine, setUp, type Setup } from '../../../board/options.ts';
 import { UsageError } from '../../../shared/cli.ts';
 import { type Ended, makeFolder, makeSocketPath, runProgram, startServer, startSystem, TOKEN } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { startWeb } from '../client/systems.ts';
-import { exchange, LIMIT, NOWHERE, ownAddresses, startBoard, untilSystem, untilSystems } from './helpers.ts';
+import { exchange, NOWHERE, ownAddresses, startBoard, untilSystem, untilSystems } from './helpers.ts';
 
 const KEY = 'a-key-of-22-characters';
 

@@ -10,8 +10,9 @@ import { Socket } from '../../../shared/folder.ts';
 import { FollowedSystem } from '../../../shared/system.ts';
 import { freePort, makeFolder, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { startWeb } from '../client/systems.ts';
-import { INFO, LIMIT, newsOf, startBoard, untilSystem, untilSystems } from './helpers.ts';
+import { INFO, newsOf, startBoard, untilSystem, untilSystems } from './helpers.ts';
 import type { TestContext } from 'node:test';
 import type { StartedBoard } from './helpers.ts';
 

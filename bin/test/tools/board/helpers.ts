@@ -16,9 +16,6 @@ import type { RequestOptions } from '../../../../control.ts';
 import type { News } from '../../../board/systems.ts';
 import type { Target } from '../../../shared/folder.ts';
 
-/** For each suite: a test that hangs fails. */
-export const LIMIT = { timeout: 300_000 };
-
 /** A target that does not respond. */
 export const NOWHERE = '127.0.0.1:9';
 

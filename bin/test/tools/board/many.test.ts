@@ -3,8 +3,9 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { startBrowser } from './browser.ts';
-import { forSuite, LIMIT } from './helpers.ts';
+import { forSuite } from './helpers.ts';
 import {
   asking, cards, confirm, CRASHED, declare, ENDED, eventually, FAILED, FIND_FLAWS, focused, glances, openStates,
   orderOf, PAUSED, plotted, SECOND, sees, seesRows, type State,

@@ -8,9 +8,9 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { HOSTILE, makeFolder, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import { startSilent, startWeb } from '../client/systems.ts';
-import { checkMetrics, INFO, LIMIT, NOWHERE, startBoard, type StartedBoard, untilSystem } from './helpers.ts';
+import { checkMetrics, INFO, NOWHERE, startBoard, type StartedBoard, untilSystem } from './helpers.ts';
 
 describe('The metrics of control-board', LIMIT, () => {
   it('report the status and the numbers', async (t) => {

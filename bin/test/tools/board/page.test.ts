@@ -6,8 +6,9 @@ import { before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { makeFolder, startSystem } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { startBrowser } from './browser.ts';
-import { forSuite, LIMIT, startBoard } from './helpers.ts';
+import { forSuite, startBoard } from './helpers.ts';
 import {
   activateButton, asking, type Card, cards, confirm, CRASHED, declare, ENDED, eventually, FAILED, FIND_FLAWS,
   FIND_FLAWS_OF_DIALOG, focused, grayButtons, OFFLINE, openPage, openStates, orderOf, PAUSED, plotted, press, problemOf,

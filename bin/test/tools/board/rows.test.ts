@@ -5,8 +5,9 @@ import { before, describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { launchSystem } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { startBrowser } from './browser.ts';
-import { forSuite, LIMIT } from './helpers.ts';
+import { forSuite } from './helpers.ts';
 import {
   confirm, declare, eventually, focused, grayButtons, OFFLINE, openPage, openStates, rowsOf, SECOND, sees, seesRow,
   type State, valueOf,

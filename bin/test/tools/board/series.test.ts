@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
 import { defer } from '../../helpers.ts';
-import { until } from '../../wait.ts';
-import { createSystem, INFO, LIMIT } from './helpers.ts';
+import { LIMIT, until } from '../../wait.ts';
+import { createSystem, INFO } from './helpers.ts';
 import type { BoardSystem, Update } from '../../../board/system.ts';
 
 const START = 1e9;

@@ -9,9 +9,9 @@ import { BY, type Fault } from '../../../shared/client.ts';
 import {
   assertHarmless, defer, freePort, HOSTILE, launchSystem, startBasicServer, startServer,
 } from '../../helpers.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import { startSilent, startWeb } from '../client/systems.ts';
-import { checkMetrics, createSystem, INFO, LIMIT, newsOf, NOWHERE, startBoard, untilSystem } from './helpers.ts';
+import { checkMetrics, createSystem, INFO, newsOf, NOWHERE, startBoard, untilSystem } from './helpers.ts';
 import type { OwnCommand } from '../../../board/forms.ts';
 import type { BoardSystem, State, Update } from '../../../board/system.ts';
 

@@ -10,9 +10,8 @@ import {
 import { describeCommand } from '../../../shared/describe.ts';
 import { describeInfo, viewOf } from '../../../shared/view.ts';
 import { assertHarmless, HARMLESS, HOSTILE, type StartedServer, startBasicServer, startServer } from '../../helpers.ts';
-import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import { systemOf } from '../view.ts';
 import { at, call, linesOf, run, watch } from './helpers.ts';
 import { ACTIVE, openSession, startSilent, startWeb } from './systems.ts';

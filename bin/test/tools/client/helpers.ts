@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { main } from '../../../client/main.ts';
 import { EXIT, run as runMain } from '../../../shared/cli.ts';
 import { type Ended, makeFolder, type Running, runProgram, start, startProgram } from '../../helpers.ts';
-import { LIMIT } from '../../module/helpers.ts';
+import { LIMIT } from '../../wait.ts';
 import { capture } from './capture.ts';
 import type { TestContext } from 'node:test';
 

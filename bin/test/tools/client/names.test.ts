@@ -16,9 +16,9 @@ import { select, selectClient } from '../../../shared/names.ts';
 import {
   collectWarnings, freePort, makeFolder, platformIs, preload, start, startProgram, startServer,
 } from '../../helpers.ts';
-import { leaveSocket, LIMIT } from '../../module/helpers.ts';
+import { leaveSocket } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import { AT_ONCE, call, linesOf, makeFile, run } from './helpers.ts';
 import { hereIs, openSession, startSilent } from './systems.ts';
 

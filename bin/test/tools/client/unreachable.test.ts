@@ -9,8 +9,9 @@ import { PrintableClient } from '../../../shared/client.ts';
 import { observe } from '../../../shared/system.ts';
 import { type Ended, freePort, makeSocketPath, NO_TOKEN, startServer, TOKEN } from '../../helpers.ts';
 import { startUnreachable } from '../../host.ts';
-import { leaveSocket, LIMIT } from '../../module/helpers.ts';
+import { leaveSocket } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { call } from './helpers.ts';
 import { startFull, startOwnProcess, startSilent, startWeb } from './systems.ts';
 

@@ -9,8 +9,8 @@ import { UsageError } from '../../../shared/cli.ts';
 import { createClient } from '../../../shared/client.ts';
 import { findCommand, helpOf, STATUS_WORDS } from '../../../shared/commands.ts';
 import { WRONG_ACCESS } from '../../helpers.ts';
-import { LIMIT } from '../../module/helpers.ts';
 import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { call, run } from './helpers.ts';
 
 const COMMAND = `the command must be one of ${VERBS.map(({ name }) => name).join(', ')}, got`;

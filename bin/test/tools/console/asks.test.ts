@@ -4,8 +4,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { defer, HOSTILE, launchSystem, LIMIT, runProgram, startBasicServer, startServer } from '../../helpers.ts';
+import { defer, HOSTILE, launchSystem, runProgram, startBasicServer, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { ACTIVE, startWeb } from '../client/systems.ts';
 import { at, completes, CTRL_C, prompt, shown, terminal } from './helpers.ts';
 import type { StartedServer } from '../../helpers.ts';

@@ -6,8 +6,9 @@ import { existsSync, mkdirSync, readFileSync, rmSync, statSync, symlinkSync, wri
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { History } from '../../../console/lines.ts';
-import { LIMIT, makeFolder, startServer } from '../../helpers.ts';
+import { makeFolder, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { capture } from '../client/capture.ts';
 import { at, terminal, UP } from './helpers.ts';
 

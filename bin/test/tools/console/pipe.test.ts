@@ -8,8 +8,9 @@ import { Session } from '../../../console/session.ts';
 import { createClient } from '../../../shared/client.ts';
 import { REASON_HELP } from '../../../shared/commands.ts';
 import {
-  assertHarmless, type Ended, HARMLESS, HOSTILE, launchSystem, LIMIT, NO_TOKEN, startBasicServer, startServer, TOKEN,
+  assertHarmless, type Ended, HARMLESS, HOSTILE, launchSystem, NO_TOKEN, startBasicServer, startServer, TOKEN,
 } from '../../helpers.ts';
+import { LIMIT } from '../../wait.ts';
 import { capture } from '../client/capture.ts';
 import { hideFailures, startWeb } from '../client/systems.ts';
 import { ACTIVE } from './helpers.ts';

@@ -3,9 +3,9 @@
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { defer, getInfo, launchSystem, LIMIT, startServer } from '../../helpers.ts';
+import { defer, getInfo, launchSystem, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import { ACTIVE as REPLY, hideFailures, startOwnProcess, startWeb } from '../client/systems.ts';
 import { ACTIVE, at, CTRL_C, CTRL_D, CTRL_Z, prompt, pseudoTerminal, READY, shown, terminal } from './helpers.ts';
 

@@ -4,8 +4,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { launchSystem, LIMIT, NO_TOKEN, startServer, TOKEN } from '../../helpers.ts';
+import { launchSystem, NO_TOKEN, startServer, TOKEN } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { startSilent } from '../client/systems.ts';
 import { ACTIVE, at, completes, CTRL_C, LEFT, prompt, shown, terminal } from './helpers.ts';
 

@@ -10,9 +10,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
 import { advance, createSearch, evaluate, loadCheckpoint, saveCheckpoint } from '../../../demo/search.ts';
 import { UsageError } from '../../../shared/cli.ts';
-import { clientAt, getInfo, LIMIT, makeFolder, runProgram, start } from '../../helpers.ts';
+import { clientAt, getInfo, makeFolder, runProgram, start } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import {
   checkpointOf, HOLD, pathsIn, perform, portOf, savedBy, searchAt, shutDown, startDemo, startPaused,
 } from './helpers.ts';

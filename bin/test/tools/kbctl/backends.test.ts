@@ -9,9 +9,9 @@ import { BackendError, chooseBackends, type Listener, parseBindings } from '../.
 import { listenMacos, macosCommand, SCRIPT } from '../../../kbctl/macos.ts';
 import { listenWindows, SOURCE, windowsCommand } from '../../../kbctl/windows.ts';
 import { UsageError } from '../../../shared/cli.ts';
-import { LIMIT, makeFolder, runProgram, start } from '../../helpers.ts';
+import { makeFolder, runProgram, start } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import {
   collectReports, isRunning, makeStandIn, PAUSE, READY, type Reports, RESUME, withEnvironment,
 } from './helpers.ts';

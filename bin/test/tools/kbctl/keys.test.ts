@@ -8,9 +8,9 @@ import { findKeyboards, listenEvdev } from '../../../kbctl/evdev.ts';
 import { BackendError, type Key, parseBindings, parseCombination } from '../../../kbctl/keys.ts';
 import { sequencesOf } from '../../../kbctl/terminal.ts';
 import { UsageError } from '../../../shared/cli.ts';
-import { LIMIT, makeFolder, makePipe } from '../../helpers.ts';
+import { makeFolder, makePipe } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import { collectReports } from './helpers.ts';
 
 const PLATFORMS = ['linux', 'darwin', 'win32'] as const;

@@ -6,9 +6,9 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import { assertHarmless, HARMLESS, HOSTILE, LIMIT, makeFolder, startServer } from '../../helpers.ts';
+import { assertHarmless, HARMLESS, HOSTILE, makeFolder, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import { startWeb } from '../client/systems.ts';
 import {
   END, FORWARD, isRunning, listening, PAUSE, READY, readOutcomes, RESUME, startHelped, startInTerminal,

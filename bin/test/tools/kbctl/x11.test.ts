@@ -12,9 +12,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { type Action, BackendError, type Listener, parseBindings } from '../../../kbctl/keys.ts';
 import { Connection, listenX11, parseDisplay, readRoots, words } from '../../../kbctl/x11.ts';
-import { LIMIT, makeFolder, startForeign, startProgram } from '../../helpers.ts';
+import { makeFolder, startForeign, startProgram } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import { collectReports, type Reports, startSlowSystem, withEnvironment } from './helpers.ts';
 
 const MAGIC = 'MIT-MAGIC-COOKIE-1';

@@ -4,12 +4,12 @@ import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { isRecord } from '../../../shared/text.ts';
 import { type Ended, makeFolder, type Running, startProgram } from '../../helpers.ts';
-import { END_MS, inTime } from '../../wait.ts';
+import { END_MS, inTime, LIMIT } from '../../wait.ts';
 import type { ChildProcess } from 'node:child_process';
 import type { TestContext } from 'node:test';
 
 /** For suites whose tests mostly wait: what hangs is a failure, not an endless run. */
-export const AT_ONCE: { timeout: number; concurrency: number } = { timeout: 300_000, concurrency: 4 };
+export const AT_ONCE: { timeout: number; concurrency: number } = { ...LIMIT, concurrency: 4 };
 
 /** The protocol version of the modern era, and those of the legacy era. */
 export const MODERN = '2026-07-28';

@@ -2,8 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { HOSTILE, LIMIT } from '../../helpers.ts';
+import { HOSTILE } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { openSession } from '../client/systems.ts';
 import { entry, HOSTILE_LINES, infoOf, outcome, writeLog } from '../logs.ts';
 import { startMcp } from './helpers.ts';

@@ -7,11 +7,11 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION } from '../../../../control.ts';
 import {
-  clientAt, defer, freePort, getInfo, launchSystem, LIMIT, makeFolder, startBasicServer, startServer, TOKEN,
+  clientAt, defer, freePort, getInfo, launchSystem, makeFolder, startBasicServer, startServer, TOKEN,
 } from '../../helpers.ts';
 import { TOOLS } from '../../../mcp/tools.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import {
   ACTIVE, COMPUTING, hereIs, hideFailures, openSession, startFull, startOwnProcess, startSilent, startWeb,
 } from '../client/systems.ts';

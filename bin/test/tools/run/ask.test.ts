@@ -11,12 +11,12 @@ import {
   assertHarmless, getInfo, HOSTILE, makeFolder, perform, type Running, runProgram, startProgram,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import { killAll, processesOf, PYTHON, run, shell, type StartedRun, startRun, stateOf, WAIT } from './helpers.ts';
 import { HELLO, order, RELAY, startListener, startTalk, type Talk } from './talk.ts';
 import type { AskInfo } from '../../../../control.ts';
 
-const suite = { concurrency: 3, timeout: 300_000 };
+const suite = { ...LIMIT, concurrency: 3 };
 const CLOCK_MS = 200; // by which the clocks of two processes may differ
 const HOUR_MS = 3_600_000;
 

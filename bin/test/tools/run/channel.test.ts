@@ -7,7 +7,7 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { assertHarmless, getInfo, HOSTILE, makeFolder, perform } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import {
   exitCodeOf, killAll, processesOf, PYTHON, shell, showsDetail, showsRun, startRun, stateOf, tryRead,
 } from './helpers.ts';
@@ -17,7 +17,7 @@ import {
 import type { StartedRun } from './helpers.ts';
 
 const FRESH_MS = 200; // twice the age that a detail may have
-const suite = { concurrency: 3, timeout: 300_000 };
+const suite = { ...LIMIT, concurrency: 3 };
 
 const EVALUATE = { parameters: { episodes: { type: 'integer', minimum: 1, maximum: 1000, default: 100 } } };
 const SET = { description: 'Sets the rate', parameters: { rate: { type: 'number' } } };

@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
 import { getInfo, makeFolder, perform, start } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import {
   asOn, IN_PROC, listTasks, listTree, PYTHON, readLines, readTask, shell, startRun, tryRead, WAYS,
 } from './helpers.ts';
@@ -56,7 +56,7 @@ while True:
     elif event != 0 or number in (signal.SIGTRAP, 0 if isWrapper else signal.SIGSTOP): trace(goOn)
     else: trace(goOn, number)`;
 
-const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux', 'setsid') };
+const suite = { ...LIMIT, concurrency: 3, skip: lacks('Linux', 'setsid') };
 
 describe('control-run: a paused program that somebody else continues', suite, () => {
   for (const way of [...WAYS, ON_MACOS]) {

@@ -4,8 +4,9 @@ import assert from 'node:assert/strict';
 import { resolve } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import { LIMIT, perform } from '../../helpers.ts';
+import { perform } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { type Action, Cuda } from './cuda.ts';
 import { startRun, type StartedRun, stateOf, WAIT } from './helpers.ts';
 

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { freePort, makeFolder, perform, start } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { DEFAULT_WAY, exitCodeOf, run, shell, showsRun, startRun } from './helpers.ts';
 import type { Way } from './helpers.ts';
 
@@ -14,7 +15,7 @@ const HELLO = `echo '{"status":"active"}' >&$CONTROL_FD`;
 /** Lists the descriptors of the shell; a test may itself have been started with higher ones. */
 const LIST = 'for fd in 3 4 5 6 7 8 9 10 11 12 13 14 15; do [ ! -e /proc/$$/fd/$fd ] || printf "$fd "; done';
 
-describe('control-run: what a program inherits', { concurrency: 3, timeout: 300_000, skip: lacks('Linux') }, () => {
+describe('control-run: what a program inherits', { ...LIMIT, concurrency: 3, skip: lacks('Linux') }, () => {
   /** Starts control-run with descriptors. */
   const withDescriptors = (redirections: string, path: string): Way => ({
     ...DEFAULT_WAY, line: (t) => ['sh', '-c', `exec "$@" ${redirections}`, path, ...DEFAULT_WAY.line(t)],

@@ -7,7 +7,7 @@ import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
 import { clientAt, makeFolder, perform, start, startProgram, TOKEN } from '../../helpers.ts';
 import { lacks, NAMESPACE } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import {
   BANNER, cgroupsOf, exitCodeOf, handler, keepersOf, killAll, listTasks, processesOf, readLines, readTask, run, shell,
   showsDetail, showsRun, startRun, stateOf, tryRead, WAIT, WAIT_FOR_END,
@@ -18,7 +18,7 @@ const { ACTIVE } = SystemStatus;
 const O_NONBLOCK = 0o4000; // on Linux
 const CONTROL_RUN = `'${process.execPath}' dist/bin/run.js --port 0`;
 
-const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
+const suite = { ...LIMIT, concurrency: 3, skip: lacks('Linux') };
 
 describe('control-run: a program', suite, () => {
   it('inherits the standard streams, which stay blocking, CONTROL_FD, and no other file', async (t) => {

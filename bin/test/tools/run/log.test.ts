@@ -12,6 +12,7 @@ import { describe, it, type TestContext } from 'node:test';
 import { appendTo } from '../../../shared/logfile.ts';
 import { getInfo, makeFolder, perform, runProgram, start, startForeign, TOKEN } from '../../helpers.ts';
 import { lacks, NOBODY } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { exitCodeOf, IN_PROC, isTidy, run, shell, startRun, WAIT } from './helpers.ts';
 
 type Entry = Record<string, unknown> & { event: string; pid: number };
@@ -57,7 +58,7 @@ describe('appendTo', { skip: lacks('Unix') }, () => {
   });
 });
 
-const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
+const suite = { ...LIMIT, concurrency: 3, skip: lacks('Linux') };
 
 describe('control-run: the log', suite, () => {
   it('is in $XDG_STATE_HOME/control, for this user only, and has starts, commands, statuses and ends', async (t) => {

@@ -11,7 +11,7 @@ import { SystemStatus } from '../../../../control.ts';
 import { listByPs } from '../../../run/processes.ts';
 import { getInfo, makeFolder, perform } from '../../helpers.ts';
 import { lacks, NOBODY, ownCgroup } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import {
   asOn, cgroupsOf, exitCodeOf, IN_CGROUP, IN_PROC, isTidy, killAll, listTasks, processesOf, PYTHON, readLines, readTask,
   run, shell, showsRun, startRun, stateOf, tryRead, WAYS,
@@ -95,7 +95,7 @@ if os.fork() == 0:
     os.rename(path + '.new', path)
 time.sleep(98765)`;
 
-const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
+const suite = { ...LIMIT, concurrency: 3, skip: lacks('Linux') };
 
 describe('control-run: a pause of all processes', suite, () => {
   for (const { what, command, output, processes, skip } of SCENARIOS) {
@@ -322,7 +322,7 @@ describe('control-run: cgroups of dead control-runs', { ...suite, skip: suite.sk
   });
 });
 
-describe('control-run: processes on macOS', { timeout: 300_000 }, () => {
+describe('control-run: processes on macOS', LIMIT, () => {
   it('get --save-signal only if there is one: it could kill a wrapper', { skip: lacks('Linux', 'ps') }, async (t) => {
     const source =
       "process.on('SIGUSR2', () => console.log('saved')); setInterval(() => {}, 1e6); console.log('ready')";

@@ -8,12 +8,12 @@ import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { getInfo, makeFolder, perform, runProgram, start } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import { PYTHON, showsDetail, showsRun, startRun, stateOf } from './helpers.ts';
 import { declarationsOf, epochOf, order, talks } from './talk.ts';
 import type { TestContext } from 'node:test';
 
-const suite = { concurrency: 3, timeout: 300_000 };
+const suite = { ...LIMIT, concurrency: 3 };
 const SEVERAL_TIMEOUTS_MS = 200; // of 0.05 s
 const MODULE = readFileSync('bin/run/control.py', 'utf8');
 

@@ -7,13 +7,14 @@ import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
 import { makeFolder, perform } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
 import { exitCodeOf, killAll, readLines, shell, startRun, stateOf, WAIT } from './helpers.ts';
 import { accepts, HELLO, order, RELAY, startListener, startTalk } from './talk.ts';
 import type { StartedRun } from './helpers.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED } = SystemStatus;
-const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
+const suite = { ...LIMIT, concurrency: 3, skip: lacks('Linux') };
 
 interface Commands {
   options: string[];

@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
 import { assertHarmless, getInfo, makeFolder, perform } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import {
   exitCodeOf, handler, processesOf, PYTHON, readLines, readTask, shell, showsRun, startRun, stateOf,
   WAIT, WAIT_FOR_END,
@@ -27,7 +27,7 @@ if os.getpid() == parent: os.write(1, b'parent %d\\n' % parent)
 while True: signal.pause()
 `;
 
-const suite = { concurrency: 3, timeout: 300_000, skip: lacks('Linux') };
+const suite = { ...LIMIT, concurrency: 3, skip: lacks('Linux') };
 
 describe('control-run: save-state', suite, () => {
   it('reports how --save-command ended, and its last line of output', async (t) => {

@@ -7,13 +7,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
 import { perform, start } from '../../helpers.ts';
 import { lacks, NAMESPACE } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import { BANNER, exitCodeOf, handler, listTree, readTask, shell, startRun, stateOf } from './helpers.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 const HARM_MS = 50; // in which a wrong signal would arrive
 
-describe('control-run: signals', { concurrency: 3, timeout: 300_000, skip: lacks('Linux') }, () => {
+describe('control-run: signals', { ...LIMIT, concurrency: 3, skip: lacks('Linux') }, () => {
   it('passes on SIGUSR1, SIGUSR2 and SIGWINCH, to a paused program when it is resumed', async (t) => {
     const names = ['USR1', 'USR2', 'WINCH'];
     const traps = names.map((name) => `trap 'echo "got ${name}"' ${name}`);

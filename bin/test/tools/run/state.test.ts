@@ -12,7 +12,7 @@ import { StateFile } from '../../../run/state.ts';
 import { UsageError } from '../../../shared/cli.ts';
 import { getInfo, makeFolder, perform, runProgram } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import {
   exitCodeOf, isTidy, killAll, listTree, processesOf, readLines, shell, showsDetail, showsRun, type StartedRun,
   startRun, stateOf, WAIT,
@@ -149,7 +149,7 @@ describe('StateFile', () => {
   });
 });
 
-describe('control-run --state', { concurrency: 3, timeout: 300_000, skip: lacks('Linux') }, () => {
+describe('control-run --state', { ...LIMIT, concurrency: 3, skip: lacks('Linux') }, () => {
   it('starts a paused program stopped before its first instruction, with all holds', async (t) => {
     const { path, command, starts } = prepare(t);
     const first = await startRun(t, ['--state', path], command);

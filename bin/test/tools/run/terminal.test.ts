@@ -9,7 +9,7 @@ import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
 import { clientAt, getInfo, makeFolder, perform, start } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import {
   BANNER, DEFAULT_WAY, killAll, listByVariable, listTree, readTask, showsRun, stateOf, tryRead,
 } from './helpers.ts';
@@ -27,7 +27,7 @@ echo ready
 while :; do read -r -t 0.2; done
 `;
 
-const options = { concurrency: 4, timeout: 300_000, skip: lacks('Linux', 'script', 'bash') };
+const options = { ...LIMIT, concurrency: 4, skip: lacks('Linux', 'script', 'bash') };
 
 describe('control-run: on a terminal', options, () => {
   it('leaves it to the program', async (t) => {

@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { LIMIT, makeFolder, preload, startProgram } from '../../helpers.ts';
+import { makeFolder, preload, startProgram } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { until } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import { startHelped } from '../kbctl/helpers.ts';
 import { openSession, startWeb } from '../client/systems.ts';
 import { quote, reach, viaProgram, viaShell } from './helpers.ts';
