@@ -182,8 +182,8 @@ export async function startServer<Name extends string = never>(
   return { server, address, port, where: socketPath ?? port, client };
 }
 
-/** Otherwise, fetch() may use a connection that the server closes just now, because it was idle. */
-const ONCE = { Connection: 'close' };
+/** Headers: otherwise, fetch() may use a connection that the server closes just now, because it was idle. */
+export const ONCE = { Connection: 'close' };
 
 /**
  * Sends a command and waits until it is done. Returns its value or error, or its state if it still waits. The end of a

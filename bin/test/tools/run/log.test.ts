@@ -10,7 +10,7 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { appendTo } from '../../../shared/logfile.ts';
-import { getInfo, makeFolder, perform, runProgram, start, startForeign, TOKEN } from '../../helpers.ts';
+import { getInfo, makeFolder, ONCE, perform, runProgram, start, startForeign, TOKEN } from '../../helpers.ts';
 import { lacks, NOBODY } from '../../needs.ts';
 import { LIMIT } from '../../wait.ts';
 import { exitCodeOf, IN_PROC, isTidy, run, shell, startRun, WAIT } from './helpers.ts';
@@ -66,7 +66,7 @@ describe('control-run: the log', suite, () => {
     const options = ['--name', 'sweep/lr=0.1', '--save-command', 'echo 412.pt'];
     const { running, port } = await startRun(t, options, shell(WAIT, 'ü\n'), { ...env, CONTROL_TOKEN: '' });
     assert.deepEqual((await getInfo(port) as { log?: object }).log, { path });
-    await fetch(`http://127.0.0.1:${port}/api/pause?by=ana&reason=noon`, { method: 'POST' });
+    await fetch(`http://127.0.0.1:${port}/api/pause?by=ana&reason=noon`, { method: 'POST', headers: ONCE });
     await perform(port, 'save-state');
     await perform(port, 'shutdown');
     assert.equal(await exitCodeOf(running), 143);
@@ -269,7 +269,7 @@ describe('control-run: the log', suite, () => {
     const { path, env } = makeState(t, 'sh');
     const variables = { ...env, CONTROL_TOKEN: TOKEN };
     const { running, port } = await startRun(t, ['--restart', 'on-failure'], shell(WAIT), variables);
-    const headers = { Authorization: `Bearer ${TOKEN}` };
+    const headers = { Authorization: `Bearer ${TOKEN}`, ...ONCE };
     for (const name of ['pause?by=ana', 'nothing', 'shutdown']) {
       await fetch(`http://127.0.0.1:${port}/api/${name}`, { method: 'POST', headers });
     }

@@ -1,7 +1,7 @@
 // Shared by the tests of programs that take commands on CONTROL_FD.
 
 import assert from 'node:assert/strict';
-import { getDetail, getInfo } from '../../helpers.ts';
+import { getDetail, getInfo, ONCE } from '../../helpers.ts';
 import { until } from '../../wait.ts';
 import { shell, showsDetail, startRun } from './helpers.ts';
 import type { Running } from '../../helpers.ts';
@@ -103,7 +103,7 @@ export async function accepts({ port }: Pick<Talk, 'port'>, ...names: string[]):
 /** Sends a command with arguments as JSON. Returns the status code, and the value, the error or the state. */
 export async function order(port: number, command: string, body: object | string = ''): Promise<[number, unknown]> {
   const response = await fetch(`http://127.0.0.1:${port}/api/${command}`, {
-    method: 'POST', headers: { Prefer: 'wait=30' }, body: typeof body === 'string' ? body : JSON.stringify(body),
+    method: 'POST', headers: { Prefer: 'wait=30', ...ONCE }, body: typeof body === 'string' ? body : JSON.stringify(body),
   });
   const { state, value, error } = await response.json() as Record<string, unknown>;
   return [response.status, response.status === 200 ? value : error ?? state];
