@@ -41,10 +41,11 @@ const BUILD_LIMIT_MS = 600_000;
 /** The words in the paths of the tests that should notice a change of a source, best first: the first prefix counts. */
 const TESTS: readonly (readonly [prefix: string, ...words: string[]])[] = [
   ['control.ts', 'control.test', 'module/'],
-  ['bin/shared/cli.ts', 'client/usage', 'run/options', 'board/commandline', 'via/options', 'client/', 'kbctl/'],
-  ['bin/shared/commands', 'console', 'client/usage', 'client/completion', 'kbctl.test'],
+  ['bin/shared/cli.ts', 'client/transcripts', 'client/usage', 'run/options', 'board/commandline', 'via/options', 'client/',
+    'kbctl/'],
+  ['bin/shared/commands', 'console', 'client/transcripts', 'client/usage', 'client/completion', 'kbctl.test'],
   ['bin/shared/client.ts', 'client/outcomes', 'client/unreachable', 'client/targets', 'client/waits', 'client/'],
-  ['bin/shared/declared', 'client/run', 'client/asks', 'console/pipe', 'board/rows', 'client/completion', 'mcp/tools'],
+  ['bin/shared/declared', 'client/transcripts', 'client/asks', 'console/pipe', 'board/rows', 'client/completion', 'mcp/tools'],
   ['bin/shared/describe', 'view.test', 'client/outcomes', 'client/asks', 'client/waits', 'console', 'mcp/tools'],
   ['bin/shared/files', 'history.test', 'console/history', 'client/targets', 'run/state', 'run/log', 'run/ask'],
   ['bin/shared/fleet', 'client/folder', 'board/folder', 'client/table', 'mcp/tools', 'via/tools'],
@@ -57,7 +58,7 @@ const TESTS: readonly (readonly [prefix: string, ...words: string[]])[] = [
   ['bin/shared/text', 'view.test', 'client/outcomes', 'client/log', 'mcp/hostile', 'via/hostile', 'client/'],
   ['bin/shared/via', 'via/'],
   ['bin/shared/view', 'view.test', 'client/table', 'client/outcomes', 'board/systems', 'mcp/tools', 'board/page'],
-  ['bin/client', 'tools/client.test', 'client/', 'history.test', 'via/tools'],
+  ['bin/client', 'tools/client.test', 'client/transcripts', 'client/', 'history.test', 'via/tools'],
   ['bin/console', 'console.test', 'console/pipe', 'console/', 'history.test', 'via/tools'],
   ['bin/kbctl', 'kbctl.test', 'kbctl/', 'via/tools'],
   ['bin/board', 'board.test', 'board/api', 'board/systems', 'board/', 'via/tools'],
