@@ -41,11 +41,12 @@ const BUILD_LIMIT_MS = 600_000;
 /** The words in the paths of the tests that should notice a change of a source, best first: the first prefix counts. */
 const TESTS: readonly (readonly [prefix: string, ...words: string[]])[] = [
   ['control.ts', 'control.test', 'module/'],
-  ['bin/shared/cli.ts', 'client/transcripts', 'client/usage', 'run/options', 'board/commandline', 'via/options', 'client/',
-    'kbctl/'],
+  ['bin/shared/cli.ts', 'client/transcripts', 'client/usage', 'run/options', 'board/commandline', 'via/options',
+    'client/', 'kbctl/'],
   ['bin/shared/commands', 'console', 'client/transcripts', 'client/usage', 'client/completion', 'kbctl.test'],
   ['bin/shared/client.ts', 'client/outcomes', 'client/unreachable', 'client/targets', 'client/waits', 'client/'],
-  ['bin/shared/declared', 'client/transcripts', 'client/asks', 'console/pipe', 'board/rows', 'client/completion', 'mcp/tools'],
+  ['bin/shared/declared', 'client/transcripts', 'client/asks', 'console/pipe', 'board/rows', 'client/completion',
+    'mcp/tools'],
   ['bin/shared/describe', 'view.test', 'client/outcomes', 'client/asks', 'client/waits', 'console', 'mcp/tools'],
   ['bin/shared/files', 'history.test', 'console/history', 'client/targets', 'run/state', 'run/log', 'run/ask'],
   ['bin/shared/fleet', 'client/folder', 'board/folder', 'client/table', 'mcp/tools', 'via/tools'],
