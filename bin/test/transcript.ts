@@ -15,7 +15,6 @@
 
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
-import { hostname, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { assertHarmless, type Ended } from './helpers.ts';
@@ -171,9 +170,7 @@ class Stage {
     for (const [name, { web: { port } }] of this.#puppets) {
       if (port > 0) tidied = tidied.replaceAll(`:${port}`, `:${name.toUpperCase()}`);
     }
-    for (const [text, shown] of [
-      [this.#folder, 'DIR'], [process.cwd(), 'CWD'], [`${userInfo().username}@${hostname()}`, 'USER@MACHINE'],
-    ] as const) tidied = tidied.replaceAll(text, shown);
+    tidied = tidied.replaceAll(this.#folder, 'DIR').replaceAll(process.cwd(), 'CWD');
     for (const [pattern, shown] of VARIABLE) tidied = tidied.replaceAll(pattern, shown);
     return tidied;
   }
