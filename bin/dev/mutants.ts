@@ -5,7 +5,7 @@ import { transformSync } from 'esbuild';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describeOptions, EXIT, parseInteger, parseOptions, run, UsageError } from '../shared/cli.ts';
-import { Copy } from './trials/copy.ts';
+import { Copy, type Verdict } from './trials/copy.ts';
 import { type Edit, editsOf } from './trials/edits.ts';
 
 const MAX = 100_000;
@@ -104,9 +104,11 @@ async function main(): Promise<number> {
       console.log(name);
       continue;
     }
-    const { verdict, seconds } = await tryMutant(mutant, copy, limit);
-    if (verdict.startsWith('killed')) durations.push(seconds);
-    console.log(`${name}\n     after ${seconds.toFixed()} s: ${verdict}`);
+    const start = performance.now();
+    const verdict = await tryMutant(mutant, copy, limit);
+    const seconds = (performance.now() - start) / 1000;
+    if (verdict.kind === 'killed') durations.push(seconds);
+    console.log(`${name}\n     after ${seconds.toFixed()} s: ${describeVerdict(verdict)}`);
   }
   if (list) return EXIT.DONE;
   const median = durations.sort((one, other) => one - other)[Math.floor(durations.length / 2)] ?? 0;
@@ -198,22 +200,22 @@ function describe(path: string, source: string, edit: Edit): Mutant {
   return { ...edit, path, line, shown: shown.replaceAll(/\s+/g, ' ').trim() };
 }
 
-async function tryMutant(
-  mutant: Mutant,
-  copy: Copy,
-  limitS: number,
-): Promise<{ verdict: string; seconds: number }> {
+async function tryMutant(mutant: Mutant, copy: Copy, limitS: number): Promise<Verdict> {
   const path = join(copy.folder, mutant.path);
   const source = readFileSync(path, 'utf8');
   writeFileSync(path, apply(source, mutant));
   const { code, output } = await copy.build(BUILD_LIMIT_MS);
-  const start = performance.now();
   const tests = testsFor(mutant.path, copy.folder);
-  const end = code === 0 ? await copy.testUntilFailure(tests, 1000 * limitS) : { none: output };
+  const verdict: Verdict = code === 0
+    ? await copy.testUntilFailure(tests, 1000 * limitS)
+    : { kind: 'unknown', why: output };
   writeFileSync(path, source);
-  const seconds = (performance.now() - start) / 1000;
-  if (end === 'survived') return { verdict: 'SURVIVED', seconds };
-  return { verdict: 'by' in end ? `killed by ${end.by.slice(0, 150)}` : `NO VERDICT: ${end.none}`, seconds };
+  return verdict;
+}
+
+function describeVerdict(verdict: Verdict): string {
+  if (verdict.kind === 'survived') return 'SURVIVED';
+  return verdict.kind === 'killed' ? `killed by ${verdict.by.slice(0, 150)}` : `NO VERDICT: ${verdict.why}`;
 }
 
 /** Numbers from 0 to 1, the same for the same seed (mulberry32). */

@@ -1,4 +1,4 @@
-// Transcripts: what people type, what a tool prints, and what systems receive. RECORD=1 writes what is seen into the
+// Transcripts: what people type, what a tool prints, and what systems receive. `RECORD=1` writes what is seen into the
 // file: a change of words is a diff to read.
 //
 //   # a scene: it begins without systems, and in an empty folder
@@ -7,41 +7,41 @@
 //   $ status a                 the tool; with `$b status`, at the address of b
 //   active                     what it prints; lines of stderr begin with `! `, the last one with a code other than 0
 //   > a-1 POST /api/pause      what systems receive, other than GET; nothing else may arrive
-//   $ wait offline a &         runs on; `$ fg` shows the rest
 //   $ pause {a|'b c'}          once with each; the words become {} if the outputs differ in nothing else
 //
-// Of a puppet, `post` replaces the response to commands, `code` is the status code, `raw` is the body as a text; `old`
-// reports the status only; `silent`, `cut` and `gone` do not respond. A value may be a function of the request.
+// Of a puppet, `post` is the response to commands, or a function of the request, `code` is the status code, and `old`
+// lets it report its status only.
 
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
+import { get } from 'node:http';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import { UsageError } from '../shared/cli.ts';
 import { assertHarmless, type Ended } from './helpers.ts';
+import { lacks } from './needs.ts';
 import { openSession, type Respond, startWeb, type Web } from './tools/client/systems.ts';
-import { END_MS, inTime, LIMIT, until } from './wait.ts';
+import { END_MS, inTime, LIMIT } from './wait.ts';
 
 /** Runs the tool in this process. A usage error is thrown. */
 export type Tool = (args: readonly string[], env: NodeJS.ProcessEnv) => Promise<Ended>;
 
-const IS_RECORDING = process.env['RECORD'] !== undefined;
+const IS_RECORDING = process.env['RECORD'] === '1' && process.env['CI'] === undefined;
+const SUITE = { ...LIMIT, concurrency: IS_RECORDING ? 1 : 4, skip: lacks('Unix') };
 
-/** Of the info of a puppet without a name. */
-const DULL = /^name {7}\(process {2}on \)$|^version {3}9\.0\.0$/;
-
-/** What differs from run to run, or is too long to read. */
-const VARIABLE: readonly (readonly [pattern: RegExp, shown: string])[] = [
-  [/\b\d+(\.\d+)? s\b/g, 'N s'], [/"seconds":[\d.]+/g, '"seconds":N'],
-  [/\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+Z)?/g, 'TIME'], [/\b\d\d:\d\d:\d\d\b/g, 'CLOCK'],
-  [/ in JSON at position \d+( \(line \d+ column \d+\))?/g, ' in JSON'], // by the version of Node
-  [/\s*(😀){9,}/gu, '😀…'], [/x{99,}/g, 'xxx…'],
+/** What differs from run to run or between versions of Node, or is too long to read. */
+const VARIABLE: readonly (readonly [pattern: RegExp, show: (all: string) => string])[] = [
+  [/\b\d+(\.\d+)? s\b/g, () => 'N s'], [/"seconds":[\d.]+/g, () => '"seconds":N'],
+  [/ in JSON at position \d+( \(line \d+ column \d+\))?/g, () => ' in JSON'],
+  [/(😀){9,}/gu, (all) => `😀×${[...all].length}`], [/x{99,}/g, (all) => `x×${all.length}`],
 ];
 
 /** Defines a test for each scene of a transcript. `names` are what its lines with @ can use. */
 export function transcript(path: string, toolName: string, tool: Tool, names: Record<string, unknown> = {}): void {
   const [head = '', ...scenes] = readFileSync(path, 'utf8').split(/^(?=# )/m);
+  assert.ok(!head.startsWith('#'), `${path} must begin with a line that says what it is for`);
   const recorded: string[] = [];
-  describe(path.replace(/.*\/|\.txt$/g, ''), { ...LIMIT, concurrency: IS_RECORDING ? 1 : 4 }, () => {
+  describe(path.replace(/.*\/|\.txt$/g, ''), SUITE, () => {
     for (const scene of scenes) {
       const [title = '', ...lines] = scene.trimEnd().split('\n');
       it(title.slice(2), async (t) => {
@@ -68,7 +68,6 @@ class Stage {
   readonly #names: Record<string, unknown>;
   readonly #folder: string;
   readonly #puppets: Map<string, Puppet> = new Map();
-  #running: Promise<string[]> | undefined;
 
   constructor(t: TestContext, toolName: string, tool: Tool, names: Record<string, unknown>) {
     [this.#t, this.#toolName, this.#tool, this.#names] = [t, toolName, tool, names];
@@ -79,12 +78,12 @@ class Stage {
   async play(lines: readonly string[]): Promise<string[]> {
     const seen: string[] = [];
     for (const line of lines) {
-      const isComment = line === '' || line.startsWith('//');
-      if (isComment || /^[@$]/.test(line)) seen.push(line);
+      if (/^[@$]/.test(line)) seen.push(line);
       if (line.startsWith('@')) await this.#direct(line);
       if (line.startsWith('$')) seen.push(...await this.#typeEach(line));
     }
-    return seen;
+    await Promise.all([...this.#puppets.values()].map(visit)); // whatever was sent before has arrived
+    return [...seen, ...this.#newPosts()];
   }
 
   /** Starts a puppet, or changes it. */
@@ -93,7 +92,6 @@ class Stage {
     const read = new Function(...Object.keys(this.#names), `return (${source || '{}'});`);
     const change = read(...Object.values(this.#names)) as Puppet['state'];
     const known = this.#puppets.get(name);
-    if (change['gone'] === true) return known?.web.end();
     if (known !== undefined) return void Object.assign(known.state, change);
     const state = { status: 'active', version: '9.0.0', ...change };
     const place = /-\d+$/.test(name) ? { socketPath: join(this.#folder, `${name}.sock`) } : {};
@@ -104,40 +102,30 @@ class Stage {
   async #typeEach(line: string): Promise<string[]> {
     const [all = '', list] = /\{([^{}"]*\|[^{}"]*)\}/.exec(line) ?? [];
     if (list === undefined) return this.#type(line);
-    const type = async (word: string): Promise<[shown: string, abstract: string]> => {
+    const results: [shown: string, abstract: string][] = [];
+    for (const word of list.split('|')) {
       const shown = (await this.#type(line.replace(all, () => word))).join('\n');
       const bare = wordsOf(word).join('');
       const quoted = shown.replaceAll(`'${bare}'`, "'{}'").replaceAll(`"${bare}"`, '"{}"');
       const pattern = new RegExp(`(?<![\\w.])${bare.replaceAll(/\W/g, '\\$&')}(?![\\w.])`, 'g');
-      return [shown, /\w/.test(bare) ? quoted.replaceAll(pattern, '{}') : quoted];
-    };
-    const results: [shown: string, abstract: string][] = [];
-    const words = list.split('|');
-    if (/^\$\S* wait /.test(line)) results.push(...await Promise.all(words.map(type))); // each takes its time
-    else for (const word of words) results.push(await type(word));
-    const isSame = new Set(results.map(([shown]) => shown)).size === 1;
-    const isAlike = new Set(results.map(([, abstract]) => abstract)).size === 1;
-    const distinct = new Set(results.map(([shown, abstract]) => isAlike && !isSame ? abstract : shown));
-    return [...distinct].flatMap((one) => one === '' ? [] : one.split('\n'));
+      results.push([shown, /\w/.test(bare) ? quoted.replaceAll(pattern, '{}') : quoted]);
+    }
+    const distinct = new Set(results.map(([shown]) => shown));
+    const abstract = new Set(results.map(([, one]) => one));
+    const texts = distinct.size > 1 && abstract.size === 1 ? [...abstract] : [...distinct];
+    return texts.flatMap((text) => text !== '' ? text.split('\n') : texts.length > 1 ? ['(nothing)'] : []);
   }
 
   async #type(line: string): Promise<string[]> {
-    const [, name = '', text = ''] = /^\$(\S*) (.*)$/.exec(line) ?? assert.fail(line);
-    if (text === 'fg') return this.#running ?? assert.fail('nothing runs');
-    const isBackground = text.endsWith(' &');
-    const words = wordsOf(isBackground ? text.slice(0, -2) : text).map((word) => this.#address(word));
+    const [, name = '', text = ''] = /^\$(\S*)(?: (.*))?$/.exec(line) ?? assert.fail(line);
+    const words = wordsOf(text).map((word) => this.#address(word));
     const place = name === '' ? [] : ['--host', '127.0.0.1', '--port', `${this.#puppets.get(name)?.web.port}`];
-    const before = this.#requestCount();
-    const ended = this.#tool([...place, ...words], name === '' ? { CONTROL_DIR: this.#folder } : {});
-    const shown = this.#show(inTime(ended, () => `${line}: does not end`, END_MS));
-    if (!isBackground) return shown;
-    this.#running = shown;
-    await until(() => this.#requestCount() > before, () => `${line}: asks nobody`);
-    return [];
-  }
-
-  #requestCount(): number {
-    return [...this.#puppets.values()].reduce((sum, { web }) => sum + web.requests.length, 0);
+    const ending = this.#tool([...place, ...words], name === '' ? { CONTROL_DIR: this.#folder } : {});
+    const ended = inTime(ending, () => `${line}: does not end`, END_MS).catch((error: Error) => {
+      if (!(error instanceof UsageError)) throw error;
+      return { code: 2, stdout: '', stderr: `${this.#toolName}: ${error.message}\n` };
+    });
+    return this.#show(await ended, name === '' && this.#puppets.size > 1);
   }
 
   /** Puts the port of a puppet in place of its name in upper case, and the folder in place of DIR. */
@@ -148,20 +136,18 @@ class Stage {
     return word.replace(/^(|127\.0\.0\.1):([A-Z]\w*)$/, port).replace(/^DIR\b/, this.#folder);
   }
 
-  async #show(ending: Promise<Ended>): Promise<string[]> {
-    const { code, stdout, stderr } = await ending.catch((error: Error) => { // a usage error
-      return { code: 2, stdout: '', stderr: `${this.#toolName}: ${error.message}\n` };
-    });
+  /** @param isMixed Whether the lines are of several systems, in any order. */
+  #show({ code, stdout, stderr }: Ended, isMixed: boolean): string[] {
     assertHarmless(stdout + stderr);
+    const printed = this.#linesOf(stdout);
     const errors = this.#linesOf(stderr).map((line) => `! ${line.replace(`${this.#toolName}: `, '')}`);
+    if (isMixed) for (const lines of [printed, errors]) lines.sort();
     if (code !== 0) errors.push(`! [${code}] ${(errors.pop() ?? '').slice(2)}`.trimEnd());
-    const isOrdered = this.#puppets.size < 2;
-    const sort = (lines: string[]): string[] => isOrdered ? lines : lines.sort();
-    return [...sort(this.#linesOf(stdout)), ...sort(errors), ...this.#newPosts()];
+    return [...printed, ...errors, ...this.#newPosts()];
   }
 
   #linesOf(text: string): string[] {
-    const lines = this.#tidy(text).split('\n').slice(0, -1).filter((line) => !DULL.test(line));
+    const lines = this.#tidy(text).split('\n').slice(0, -1);
     return lines.map((line) => line === '' ? '~' : line); // an empty line of the transcript separates scenes
   }
 
@@ -170,8 +156,8 @@ class Stage {
     for (const [name, { web: { port } }] of this.#puppets) {
       if (port > 0) tidied = tidied.replaceAll(`:${port}`, `:${name.toUpperCase()}`);
     }
-    tidied = tidied.replaceAll(this.#folder, 'DIR').replaceAll(process.cwd(), 'CWD');
-    for (const [pattern, shown] of VARIABLE) tidied = tidied.replaceAll(pattern, shown);
+    tidied = tidied.replaceAll(this.#folder, 'DIR').replaceAll(`${process.cwd()}/`, 'CWD/');
+    for (const [pattern, show] of VARIABLE) tidied = tidied.replaceAll(pattern, show);
     return tidied;
   }
 
@@ -185,17 +171,21 @@ class Stage {
   }
 }
 
+/** Resolves when a puppet has served a request. */
+function visit({ web: { port, target } }: Puppet): Promise<void> {
+  const place = port > 0 ? { host: '127.0.0.1', port } : { socketPath: target.replace('unix:', '') };
+  return new Promise((resolve, reject) => {
+    get({ ...place, path: '/', agent: false }, (response) => response.resume().on('end', resolve)).on('error', reject);
+  });
+}
+
 function respondAs(state: Puppet['state']): Respond {
   return async (request) => {
-    const valueOf = async (key: string): Promise<any> => {
-      return typeof state[key] === 'function' ? await state[key](request) : state[key];
-    };
-    if (await valueOf('silent') === true) return new Promise(() => {});
-    if (await valueOf('cut') === true) return null;
-    const { post, raw, old, silent, cut, ...info } = state;
-    if (request.method === 'POST' && old === undefined) return { result: 'ok', ...info, ...await valueOf('post') };
-    if (request.method === 'POST') return { result: 'ok' };
-    if (raw !== undefined) return await valueOf('raw');
+    const { post, old, ...info } = state;
+    if (request.method === 'POST' && old !== undefined) return { result: 'ok' };
+    if (request.method === 'POST') {
+      return { result: 'ok', ...info, ...typeof post === 'function' ? await post(request) : post };
+    }
     if (old === undefined) return info;
     return request.url === '/api/status' ? { status: info['status'] } : { code: 404, error: 'Not found' };
   };

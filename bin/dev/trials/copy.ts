@@ -14,6 +14,7 @@ const LEFT_OUT = ['.git', '.dev', '.test', 'dist', 'node_modules', 'states'];
 const MARK = 'CONTROL_TRIAL'; // a variable, whose value is the path of the copy
 const CLOSE_MS = 1000; // for the rest of the output of a process that has ended; one without the mark may keep it open
 const FILES_AT_ONCE = 3;
+const MAX_PASSES = 10;
 const REPORTERS = [ // after that of bin/test/run.mjs
   '--test-reporter-destination=stdout', '--test-reporter=./bin/dev/trials/failures.mjs',
   '--test-reporter-destination=stdout',
@@ -27,8 +28,8 @@ export interface Result {
   isLate: boolean;
 }
 
-/** How the tests of an error end: with a failure, all of them, or without a verdict, and why. */
-export type Verdict = { by: string } | 'survived' | { none: string };
+/** What the tests say of an error: one has failed, all have passed, or why neither is known. */
+export type Verdict = { kind: 'killed'; by: string } | { kind: 'survived' } | { kind: 'unknown'; why: string };
 
 type Child = ChildProcessByStdio<null, Readable, Readable>;
 
@@ -75,18 +76,19 @@ export class Copy {
     let running = 0;
     let end: (verdict: Verdict) => void = () => {};
     const verdict = new Promise<Verdict>((resolve) => (end = resolve));
-    const timer = setTimeout(end, limitMs, { none: 'timed out' });
+    const timer = setTimeout(end, limitMs, { kind: 'unknown', why: 'timed out' });
     const startNext = (): void => {
       const path = left.shift();
-      if (path === undefined) return running === 0 ? end('survived') : undefined;
+      if (path === undefined) return running === 0 ? end({ kind: 'survived' }) : undefined;
       running += 1;
       const child = this.#start(['bin/test/run.mjs', path, ...REPORTERS]);
       const output = outputOf(child, () => {
         const [, by] = /^FAILED (.*)\n/m.exec(output()) ?? [];
-        if (by !== undefined) end({ by });
+        if (by !== undefined) end({ kind: 'killed', by });
       });
       child.on('exit', (code) => {
-        if (code !== 0) return void setTimeout(() => end({ none: `${path}: ${output().slice(-1000)}` }), CLOSE_MS);
+        const fail = (): void => end({ kind: 'unknown', why: `${path}: ${output().slice(-1000)}` });
+        if (code !== 0) return void setTimeout(fail, CLOSE_MS);
         running -= 1;
         startNext();
       });
@@ -122,24 +124,45 @@ export class Copy {
       cwd: this.folder, detached: true, stdio: ['ignore', 'pipe', 'pipe'], env,
     });
     this.#children.add(child);
+    child.on('exit', () => hasGroup(child.pid) || this.#children.delete(child));
     return child;
   }
 
   /** Kills what has been started, with its process group, and on Linux all that has inherited the mark. */
   #killAll(): void {
+    for (const child of this.#children) {
+      child.kill('SIGKILL'); // on Windows, there are no groups
+      if (child.pid !== undefined) kill(-child.pid);
+    }
+    this.#children.clear();
+    for (let pass = 0; pass < MAX_PASSES; pass += 1) { // a process may start another one meanwhile
+      const marked = this.#listMarked();
+      if (marked.length === 0) return;
+      marked.forEach(kill);
+    }
+  }
+
+  #listMarked(): number[] {
     const names = process.platform === 'linux' ? readdirSync('/proc') : [];
     const pids = names.filter((name) => /^\d/.test(name)).map(Number);
     const mark = `${MARK}=${this.folder}`;
-    const marked = pids.filter((pid) => tryRead(`/proc/${pid}/environ`).split('\0').includes(mark));
-    const groups = [...this.#children].map(({ pid = 0 }) => -pid).filter((group) => group !== 0);
-    for (const child of this.#children) child.kill('SIGKILL'); // on Windows, there are no groups
-    this.#children.clear();
-    for (const pid of [...groups, ...marked]) {
-      try {
-        process.kill(pid, 'SIGKILL');
-      } catch {} // it has ended
-    }
+    return pids.filter((pid) => tryRead(`/proc/${pid}/environ`).split('\0').includes(mark));
   }
+}
+
+function hasGroup(pid: number = 0): boolean {
+  try {
+    return process.kill(-pid, 0);
+  } catch {
+    return false;
+  }
+}
+
+/** Kills a process, or a process group if the number is negative. */
+function kill(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {} // it has ended
 }
 
 /** All that it has written. */

@@ -42,7 +42,7 @@ const CONDITIONS = ['===', '!==', '&&', '||', '??'];
 
 const WORD_SWAPS: Readonly<Record<string, string>> = {
   true: 'false', false: 'true', some: 'every', every: 'some', min: 'max', max: 'min', startsWith: 'endsWith',
-  shift: 'pop', push: 'unshift', find: 'findLast', floor: 'ceil', ceil: 'floor',
+  shift: 'pop', push: 'unshift', floor: 'ceil', ceil: 'floor',
 };
 
 /** A statement on a line of its own, which is no declaration. */
@@ -58,7 +58,11 @@ const GUARD = /^(\s+)(if \(.*\) (?:return|continue|break|throw)\b.*;)/;
 /** All edits of a source; what a template literal contains is left alone. */
 export function editsOf(source: string): Edit[] {
   const tokens = tokensOf(source);
-  return [...tokens.flatMap((_, index) => editsAt(tokens, index, source)), ...editsOfLines(source)];
+  const strings = tokens.filter(({ kind }) => kind === 'string');
+  const isOutside = ({ start }: Edit): boolean => strings.every((one) => start <= one.start || start >= one.end);
+  return [
+    ...tokens.flatMap((_, index) => editsAt(tokens, index, source)), ...editsOfLines(source).filter(isOutside),
+  ];
 }
 
 function tokensOf(source: string): Token[] {

@@ -4,9 +4,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
+import { SystemStatus, WebApiServer } from '../../../control.ts';
 import { TOKEN, launchSystem, startServer, takeAll } from '../helpers.ts';
 import { BEARER, COMMANDS, HOST, INFO, PAGE, PAUSE, STATUS, WAIT, Connection, ask, exchange, head } from '../http.ts';
-import { SystemStatus, WebApiServer } from '../../../control.ts';
 import { LIMIT } from '../wait.ts';
 import type { HttpResponse } from '../http.ts';
 import type { CommandDeclaration, CommandRequest, Parameter } from '../../../control.ts';

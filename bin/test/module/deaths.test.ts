@@ -6,11 +6,11 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
+import { SystemStatus } from '../../../control.ts';
 import { clientAt, collectThreads, collectWarnings, freePort, getDetail, makeFolder, startServer } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { HOST, INFO, STATUS, ask, exchange, head } from '../http.ts';
 import { lacks } from '../needs.ts';
-import { SystemStatus } from '../../../control.ts';
 import { LIMIT, until } from '../wait.ts';
 import type { SystemInfo } from '../../../control.ts';
 

@@ -5,11 +5,11 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { SystemStatus, WebApiClient } from '../../../control.ts';
 import { TOKEN, collectWarnings, getInfo, launchSystem, makeFolder, perform } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { BEARER, RESUME, SHUTDOWN, STATUS, WAIT, ask } from '../http.ts';
 import { lacks } from '../needs.ts';
-import { SystemStatus, WebApiClient } from '../../../control.ts';
 import { LIMIT, until } from '../wait.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;

@@ -7,12 +7,12 @@ import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
 import { build } from 'esbuild';
 import { clientAt, collectWarnings, makeFolder, makeSocketPath, startServer, takeAll } from '../helpers.ts';
 import { runHost, spawnHost } from '../host.ts';
 import { PAUSE, RESUME, SAVE, SHUTDOWN, ask } from '../http.ts';
 import { lacks } from '../needs.ts';
-import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
 import { LIMIT, until } from '../wait.ts';
 import type { BuildOptions } from 'esbuild';
 

@@ -3,13 +3,13 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { SystemStatus } from '../../../control.ts';
 import { collectWarnings, startServer, takeAll } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import {
   HOST, INFO, PAUSE, SAVE, STATUS, WAIT, Connection, ask, exchange, head, open, serveOthers, wait, waitAll,
 } from '../http.ts';
 import { lacks } from '../needs.ts';
-import { SystemStatus } from '../../../control.ts';
 import { LIMIT, until } from '../wait.ts';
 import type { HttpResponse, Where } from '../http.ts';
 

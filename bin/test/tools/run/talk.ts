@@ -102,9 +102,9 @@ export async function accepts({ port }: Pick<Talk, 'port'>, ...names: string[]):
 
 /** Sends a command with arguments as JSON. Returns the status code, and the value, the error or the state. */
 export async function order(port: number, command: string, body: object | string = ''): Promise<[number, unknown]> {
-  const response = await fetch(`http://127.0.0.1:${port}/api/${command}`, {
-    method: 'POST', headers: { Prefer: 'wait=30', ...ONCE }, body: typeof body === 'string' ? body : JSON.stringify(body),
-  });
+  const text = typeof body === 'string' ? body : JSON.stringify(body);
+  const init = { method: 'POST', headers: { Prefer: 'wait=30', ...ONCE }, body: text };
+  const response = await fetch(`http://127.0.0.1:${port}/api/${command}`, init);
   const { state, value, error } = await response.json() as Record<string, unknown>;
   return [response.status, response.status === 200 ? value : error ?? state];
 }
