@@ -34,7 +34,7 @@ export interface Running {
   until(isTrue: () => boolean | Promise<boolean>, what?: () => string): Promise<void>;
   /** The same until the output matches. */
   shows(pattern: RegExp): Promise<void>;
-  /** Whether it has, and all of its output has arrived. */
+  /** Whether it has ended, and all of its output has arrived. */
   hasEnded(): boolean;
   /** Each wait for it is limited in time. */
   ended: Promise<Ended>;

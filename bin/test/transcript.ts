@@ -8,6 +8,7 @@
 //   active                     what it prints; lines of stderr begin with `! `, the last one with a code other than 0
 //   > a-1 POST /api/pause      what systems receive, other than GET; nothing else may arrive
 //   $ pause {a|'b c'}          once with each; the words become {} if the outputs differ in nothing else
+//   ~                          an empty line that is printed; DIR is the folder, N s is a duration
 //
 // Of a puppet, `post` is the response to commands, or a function of the request, `code` is the status code, and `old`
 // lets it report its status only.

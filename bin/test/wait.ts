@@ -69,7 +69,7 @@ export async function inTime<Value>(
   return Promise.race([promise, over]).finally(() => checks.delete(check));
 }
 
-/** The same for a promise that is awaited later, or by its `then()`: only then, its time begins. */
+/** The same for a promise that may be awaited later: its time begins with `await` or `then()`. */
 export function limited<Value>(promise: Promise<Value>, what: () => string, limitMs?: number): Promise<Value> {
   const wait = (): Promise<Value> => inTime(promise, what, limitMs);
   return {
