@@ -2,16 +2,17 @@
 // file: a change of words is a diff to read.
 //
 //   # a scene: it begins without systems, and in an empty folder
-//   @ a-1 {status: 'paused'}   a puppet at the socket a-1.sock of the folder; later lines change what it reports
+//   @ a-1 {status: 'paused'}   a puppet at the socket a-1.sock of the folder; later lines change it; `gone` ends it
 //   @ b {}                     without a process id: at a port, which is shown as 127.0.0.1:B
 //   $ status a                 the tool; with `$b status`, at the address of b
+//   < pause                    a line of its standard input
 //   active                     what it prints; lines of stderr begin with `! `, the last one with a code other than 0
 //   > a-1 POST /api/pause      what systems receive, other than GET; nothing else may arrive
 //   $ pause {a|'b c'}          once with each; the words become {} if the outputs differ in nothing else
+//   $a wait paused &           the next lines change what it sees; `$ fg` waits for its end, and shows the rest
 //   ~                          an empty line that is printed; DIR is the folder, N s is a duration
 //
-// Of a puppet, `post` is the response to commands, or a function of the request, `code` is the status code, and `old`
-// lets it report its status only.
+// What a puppet can do is in puppet.ts.
 
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
@@ -21,17 +22,19 @@ import { describe, it, type TestContext } from 'node:test';
 import { UsageError } from '../shared/cli.ts';
 import { assertHarmless, type Ended } from './helpers.ts';
 import { lacks } from './needs.ts';
-import { openSession, type Respond, startWeb, type Web } from './tools/client/systems.ts';
-import { END_MS, inTime, LIMIT } from './wait.ts';
+import { type Puppet, startPuppet } from './puppet.ts';
+import { openSession } from './tools/client/systems.ts';
+import { END_MS, inTime, LIMIT, until } from './wait.ts';
 
-/** Runs the tool in this process. A usage error is thrown. */
-export type Tool = (args: readonly string[], env: NodeJS.ProcessEnv) => Promise<Ended>;
+/** Runs the tool, usually in this process. A usage error may be thrown. */
+export type Tool = (args: readonly string[], env: NodeJS.ProcessEnv, input: string, t: TestContext) => Promise<Ended>;
 
 const IS_RECORDING = process.env['RECORD'] === '1' && process.env['CI'] === undefined;
 const SUITE = { ...LIMIT, concurrency: IS_RECORDING ? 1 : 4, skip: lacks('Unix') };
 
 /** What differs from run to run or between versions of Node, or is too long to read. */
 const VARIABLE: readonly (readonly [pattern: RegExp, show: (all: string) => string])[] = [
+  [/\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+Z)?/g, () => 'TIME'], [/\b\d\d:\d\d:\d\d\b/g, () => 'CLOCK'],
   [/\b\d+(\.\d+)? s\b/g, () => 'N s'], [/"seconds":[\d.]+/g, () => '"seconds":N'],
   [/ in JSON at position \d+( \(line \d+ column \d+\))?/g, () => ' in JSON'],
   [/(😀){9,}/gu, (all) => `😀×${[...all].length}`], [/x{99,}/g, (all) => `x×${all.length}`],
@@ -55,9 +58,8 @@ export function transcript(path: string, toolName: string, tool: Tool, names: Re
   });
 }
 
-interface Puppet {
-  web: Web;
-  state: Record<string, any>;
+interface Seen {
+  puppet: Puppet;
   /** How many of its requests have been shown. */
   shown: number;
 }
@@ -68,7 +70,9 @@ class Stage {
   readonly #tool: Tool;
   readonly #names: Record<string, unknown>;
   readonly #folder: string;
-  readonly #puppets: Map<string, Puppet> = new Map();
+  readonly #puppets: Map<string, Seen> = new Map();
+  /** What runs in the background. */
+  #running: Promise<string[]> | undefined;
 
   constructor(t: TestContext, toolName: string, tool: Tool, names: Record<string, unknown>) {
     [this.#t, this.#toolName, this.#tool, this.#names] = [t, toolName, tool, names];
@@ -78,11 +82,15 @@ class Stage {
   /** Returns the lines as they should have been. */
   async play(lines: readonly string[]): Promise<string[]> {
     const seen: string[] = [];
-    for (const line of lines) {
+    for (const [index, line] of lines.entries()) {
       if (/^[@$]/.test(line)) seen.push(line);
       if (line.startsWith('@')) await this.#direct(line);
-      if (line.startsWith('$')) seen.push(...await this.#typeEach(line));
+      if (!line.startsWith('$')) continue;
+      const end = lines.findIndex((one, place) => place > index && !one.startsWith('< '));
+      const input = lines.slice(index + 1, end < 0 ? undefined : end);
+      seen.push(...input, ...await this.#typeEach(line, input.map((one) => `${one.slice(2)}\n`).join('')));
     }
+    assert.equal(this.#running, undefined, 'a scene ends with `$ fg` if it has begun something with `&`');
     await Promise.all([...this.#puppets.values()].map(visit)); // whatever was sent before has arrived
     return [...seen, ...this.#newPosts()];
   }
@@ -91,21 +99,21 @@ class Stage {
   async #direct(line: string): Promise<void> {
     const [, name = '', source = ''] = /^@ (\S+) ?(.*)$/.exec(line) ?? assert.fail(line);
     const read = new Function(...Object.keys(this.#names), `return (${source || '{}'});`);
-    const change = read(...Object.values(this.#names)) as Puppet['state'];
+    const { gone, ...change } = read(...Object.values(this.#names)) as Puppet['state'];
     const known = this.#puppets.get(name);
-    if (known !== undefined) return void Object.assign(known.state, change);
-    const state = { status: 'active', version: '9.0.0', ...change };
+    if (gone === true) return known?.puppet.end();
+    if (known !== undefined) return known.puppet.set(change);
     const place = /-\d+$/.test(name) ? { socketPath: join(this.#folder, `${name}.sock`) } : {};
-    this.#puppets.set(name, { web: await startWeb(this.#t, respondAs(state), place), state, shown: 0 });
+    this.#puppets.set(name, { puppet: await startPuppet(this.#t, change, place), shown: 0 });
   }
 
   /** Types a line once for each word of {a|b}. Returns what is shown, once if it is the same. */
-  async #typeEach(line: string): Promise<string[]> {
+  async #typeEach(line: string, input: string): Promise<string[]> {
     const [all = '', list] = /\{([^{}"]*\|[^{}"]*)\}/.exec(line) ?? [];
-    if (list === undefined) return this.#type(line);
+    if (list === undefined) return this.#type(line, input);
     const results: [shown: string, abstract: string][] = [];
     for (const word of list.split('|')) {
-      const shown = (await this.#type(line.replace(all, () => word))).join('\n');
+      const shown = (await this.#type(line.replace(all, () => word), input)).join('\n');
       const bare = wordsOf(word).join('');
       const quoted = shown.replaceAll(`'${bare}'`, "'{}'").replaceAll(`"${bare}"`, '"{}"');
       const pattern = new RegExp(`(?<![\\w.])${bare.replaceAll(/\W/g, '\\$&')}(?![\\w.])`, 'g');
@@ -117,22 +125,37 @@ class Stage {
     return texts.flatMap((text) => text !== '' ? text.split('\n') : texts.length > 1 ? ['(nothing)'] : []);
   }
 
-  async #type(line: string): Promise<string[]> {
-    const [, name = '', text = ''] = /^\$(\S*)(?: (.*))?$/.exec(line) ?? assert.fail(line);
+  async #type(line: string, input: string): Promise<string[]> {
+    const [, name = '', text = '', background] = /^\$(\S*)(?: (.*?)( &)?)?$/.exec(line) ?? assert.fail(line);
+    if (text === 'fg') {
+      const running = this.#running ?? assert.fail('nothing runs in the background');
+      this.#running = undefined;
+      return running;
+    }
     const words = wordsOf(text).map((word) => this.#address(word));
-    const place = name === '' ? [] : ['--host', '127.0.0.1', '--port', `${this.#puppets.get(name)?.web.port}`];
-    const ending = this.#tool([...place, ...words], name === '' ? { CONTROL_DIR: this.#folder } : {});
+    const place = name === '' ? [] : ['--host', '127.0.0.1', '--port', `${this.#puppets.get(name)?.puppet.port}`];
+    const before = this.#countServed();
+    const ending = this.#tool([...place, ...words], name === '' ? { CONTROL_DIR: this.#folder } : {}, input, this.#t);
     const ended = inTime(ending, () => `${line}: does not end`, END_MS).catch((error: Error) => {
       if (!(error instanceof UsageError)) throw error;
       return { code: 2, stdout: '', stderr: `${this.#toolName}: ${error.message}\n` };
     });
-    return this.#show(await ended, name === '' && this.#puppets.size > 1);
+    const shown = ended.then((one) => this.#show(one, name === '' && this.#puppets.size > 1));
+    if (background === undefined) return shown;
+    this.#running = shown;
+    await until(() => this.#countServed() > before, () => `${line}: asks no system`);
+    return [];
+  }
+
+  /** How many requests have been served, or wait for a puppet. */
+  #countServed(): number {
+    return [...this.#puppets.values()].reduce((sum, { puppet }) => sum + puppet.served() + puppet.held(), 0);
   }
 
   /** Puts the port of a puppet in place of its name in upper case, and the folder in place of DIR. */
   #address(word: string): string {
     const port = (_: string, host: string, name: string): string => {
-      return `${host}:${this.#puppets.get(name.toLowerCase())?.web.port ?? name}`;
+      return `${host}:${this.#puppets.get(name.toLowerCase())?.puppet.port ?? name}`;
     };
     return word.replace(/^(|127\.0\.0\.1):([A-Z]\w*)$/, port).replace(/^DIR\b/, this.#folder);
   }
@@ -154,7 +177,7 @@ class Stage {
 
   #tidy(text: string): string {
     let tidied = text;
-    for (const [name, { web: { port } }] of this.#puppets) {
+    for (const [name, { puppet: { port } }] of this.#puppets) {
       if (port > 0) tidied = tidied.replaceAll(`:${port}`, `:${name.toUpperCase()}`);
     }
     tidied = tidied.replaceAll(this.#folder, 'DIR').replaceAll(`${process.cwd()}/`, 'CWD/');
@@ -163,33 +186,22 @@ class Stage {
   }
 
   #newPosts(): string[] {
-    return [...this.#puppets].flatMap(([name, puppet]) => {
-      const { requests } = puppet.web;
-      const posts = requests.slice(puppet.shown).filter((request) => !request.startsWith('GET'));
-      puppet.shown = requests.length;
+    return [...this.#puppets].flatMap(([name, seen]) => {
+      const { requests } = seen.puppet;
+      const posts = requests.slice(seen.shown).filter((request) => !request.startsWith('GET'));
+      seen.shown = requests.length;
       return posts.map((request) => `> ${name} ${request}`);
     });
   }
 }
 
-/** Resolves when a puppet has served a request. */
-function visit({ web: { port, target } }: Puppet): Promise<void> {
+/** Resolves when a puppet has served a request, or is gone. */
+function visit({ puppet: { port, target } }: Seen): Promise<void> {
   const place = port > 0 ? { host: '127.0.0.1', port } : { socketPath: target.replace('unix:', '') };
-  return new Promise((resolve, reject) => {
-    get({ ...place, path: '/', agent: false }, (response) => response.resume().on('end', resolve)).on('error', reject);
+  return new Promise((resolve) => {
+    const request = get({ ...place, path: '/visit', agent: false });
+    request.on('response', (response) => response.resume().on('end', resolve)).on('error', () => resolve());
   });
-}
-
-function respondAs(state: Puppet['state']): Respond {
-  return async (request) => {
-    const { post, old, ...info } = state;
-    if (request.method === 'POST' && old !== undefined) return { result: 'ok' };
-    if (request.method === 'POST') {
-      return { result: 'ok', ...info, ...typeof post === 'function' ? await post(request) : post };
-    }
-    if (old === undefined) return info;
-    return request.url === '/api/status' ? { status: info['status'] } : { code: 404, error: 'Not found' };
-  };
 }
 
 /** Words as a shell has them, with quotes and backslashes. */

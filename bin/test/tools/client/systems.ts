@@ -2,19 +2,18 @@
 
 import { once } from 'node:events';
 import { mkdirSync, readFileSync } from 'node:fs';
-import { createServer as createHttpServer } from 'node:http';
-import { connect, isIPv6 } from 'node:net';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { VERSION } from '../../../../control.ts';
 import { launchSystem, makeFolder, makeSocketPath, preload, start, startForeign } from '../../helpers.ts';
+import { type Respond, startWeb, type Web } from '../../puppet.ts';
 import { until } from '../../wait.ts';
 import type { System } from '../../../../control.ts';
 import type { LaunchedSystem } from '../../helpers.ts';
 import type { ChildProcess } from 'node:child_process';
-import type { IncomingMessage } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
+
+export { ACTIVE, type Respond, startWeb, type Web } from '../../puppet.ts';
 
 /** Suppresses the warnings of hooks that fail on purpose. */
 export function hideFailures(): void {
@@ -22,54 +21,6 @@ export function hideFailures(): void {
   process.removeAllListeners('warning').on('warning', (warning) => {
     if (warning.name !== 'ControlWarning') for (const print of printers) print(warning);
   });
-}
-
-type Active = Record<'status' | 'result' | 'version', string>;
-export const ACTIVE: Active = { status: 'active', result: 'ok', version: VERSION };
-
-/** A fake web API, and the requests to it. */
-export interface Web {
-  port: number;
-  /** Its address on the command line. */
-  target: string;
-  /** `POST /api/pause?by=ana&reason=lunch`; without the query if no reason was sent. */
-  requests: string[];
-  /** The `Authorization` of each request. */
-  tokens: (string | undefined)[];
-  /** Closes it and all connections. */
-  end(): void;
-}
-
-/** Returns a body, with `code` if the status code is not 200, or its text, or null to cut the connection. */
-export type Respond = (request: IncomingMessage) => object | string | null | Promise<object | string | null>;
-
-/** Starts a fake web API until the end of the test. */
-export async function startWeb(
-  t: TestContext,
-  respond: Respond = () => ACTIVE,
-  { host = '127.0.0.1', socketPath }: { host?: string; socketPath?: string } = {},
-): Promise<Web> {
-  const requests: string[] = [];
-  const tokens: (string | undefined)[] = [];
-  const server = createHttpServer(async (request, response) => {
-    const { method, url, headers, socket } = request;
-    const query = new URL(`${url}`, 'http://localhost').searchParams;
-    requests.push(`${method} ${query.get('reason') === null ? url?.replace(/\?.*/, '') : url}`);
-    tokens.push(headers.authorization);
-    const body = await respond(request);
-    if (body === null) return void socket.destroy();
-    const isText = typeof body === 'string';
-    const { code = 200, ...fields } = (isText ? {} : body) as { code?: number };
-    response.writeHead(code, { 'Content-Type': 'application/json' }).end(isText ? body : JSON.stringify(fields));
-  });
-  const end = (): void => server.close().closeAllConnections();
-  t.after(end);
-  if (socketPath === undefined) server.listen(0, host);
-  else server.listen(socketPath);
-  await once(server, 'listening');
-  const { port } = Object(server.address()) as AddressInfo;
-  const target = socketPath === undefined ? `${isIPv6(host) ? `[${host}]` : host}:${port}` : `unix:${socketPath}`;
-  return { port, target, requests, tokens, end };
 }
 
 /** The folder of a session, and systems in it. */
