@@ -40,7 +40,7 @@ const BUILD_LIMIT_MS = 600_000;
 
 /** The words in the paths of the tests that should notice a change of a source, best first: the first prefix counts. */
 const TESTS: readonly (readonly [prefix: string, ...words: string[]])[] = [
-  ['control.ts', 'control.test', 'module/'],
+  ['control.ts', 'control.test', 'module/chronicle', 'module/'],
   ['bin/shared/cli.ts', 'client/transcripts', 'client/usage', 'run/options', 'board/commandline', 'via/options',
     'client/', 'kbctl/'],
   ['bin/shared/commands', 'console', 'client/transcripts', 'client/usage', 'client/completion', 'kbctl.test'],
@@ -73,8 +73,8 @@ const TESTS: readonly (readonly [prefix: string, ...words: string[]])[] = [
 ];
 
 /** Tests that take long run last. */
-const SLOW = ['mcp/hostile', 'completion', 'board/page', 'board/many', 'board/attacks', 'via/hostile', 'module/model',
-  'module/attacks', 'run/killed', 'run/python', 'via/link'];
+const SLOW = ['mcp/hostile', 'completion', 'board/page', 'board/many', 'board/attacks', 'via/hostile', 'module/attacks',
+  'run/killed', 'run/python', 'via/link'];
 
 interface Mutant extends Edit {
   path: string;

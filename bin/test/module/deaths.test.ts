@@ -1,9 +1,10 @@
-// Server threads that die: the host continues, and a new thread takes over. The model checks that every command is
+// Server threads that die: the host continues, and a new thread takes over. The chronicle checks that every command is
 // delivered exactly once meanwhile.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:net';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import { SystemStatus } from '../../../control.ts';
@@ -12,6 +13,7 @@ import { runHost } from '../host.ts';
 import { HOST, INFO, STATUS, ask, exchange, head } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { LIMIT, until } from '../wait.ts';
+import { countEvents, readLog } from './log.ts';
 import type { SystemInfo } from '../../../control.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
@@ -90,10 +92,11 @@ describe('A thread that dies', LIMIT, () => {
     await host.ends(...states.map((state) => [state, 'EmptyError', 0]), []);
   });
 
-  it('is restarted every second while its port is taken, with one warning per reason', async (t) => {
+  it('is restarted every second while its port is taken, with one warning per reason, and one line', async (t) => {
+    const log = join(makeFolder(t), 'log.jsonl');
     const warnings = collectWarnings(t);
     const workers = collectThreads(t);
-    const { server, port, client } = await startServer(t, { host: '127.0.0.1' });
+    const { server, port, client } = await startServer(t, { host: '127.0.0.1', log });
     const starts: number[] = [performance.now()];
     await workers[0]?.terminate();
     const impostor = createServer((socket) => socket.destroy()).listen(port, '127.0.0.1');
@@ -113,6 +116,7 @@ describe('A thread that dies', LIMIT, () => {
     assert.equal(warnings.length, 2, inspect(warnings));
     assert.ok(warnings.every((warning) => warning.startsWith(start)), inspect(warnings));
     assert.match(String(warnings[1]), /EADDRINUSE/);
+    assert.equal(countEvents(readLog(log))['thread'], 1, 'not of the starts that failed');
   });
 
   it('leaves the history as it was: commands with their outcomes, status, cause and tag', async (t) => {
