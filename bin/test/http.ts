@@ -156,6 +156,36 @@ export class Connection {
   }
 }
 
+/** Requests one after the other, on one connection as long as the server keeps it. */
+export class Talk {
+  readonly #where: Where;
+  #connection: Connection | null = null;
+
+  constructor(where: Where) {
+    this.#where = where;
+  }
+
+  async send(bytes: string): Promise<HttpResponse> {
+    if (this.#connection === null || this.#connection.socket.closed) this.#connection = new Connection(this.#where);
+    const response = await this.#connection.request(bytes);
+    if (response.headers.connection === 'close') this.#connection = null;
+    return response;
+  }
+
+  ask(line: string, ...fields: string[]): Promise<HttpResponse> {
+    return this.send(head(line, HOST, ...fields));
+  }
+
+  /** Sends a body, one byte for each character. */
+  post(name: string, body: string, ...fields: string[]): Promise<HttpResponse> {
+    return this.send(head(`POST /api/${name}`, HOST, `Content-Length: ${body.length}`, ...fields) + body);
+  }
+
+  end(): void {
+    this.#connection?.socket.destroy();
+  }
+}
+
 // ───── Requests that wait ────────────────────────────────────────────────────────────────────────────────────────
 
 /** A request that waits. */

@@ -46,6 +46,10 @@ describe('A wrong argument', LIMIT, () => {
     ['by and reason', (value) => construct({ cause: { by: value } }), [5, null]],
     ['by and reason', (value) => server.post('pause', { reason: value }), [5, null]],
     ['command', (value) => server.post(value), ['stop', '', null, ['pause']]],
+    ['message', (value) => server.ask(value), [7, null], ['', ' \n ', '\x07', 'x'.repeat(1001)]],
+    ['parameters', (value) => server.ask('?', { parameters: value }), ['yes', () => {}], [[]]],
+    ['signal', (value) => server.ask('?', { signal: value }), [{}, null]],
+    ['timeout', (value) => server.ask('?', { timeout: value }), ['1', null], [NaN, 0]],
     ['timeout', (value) => server.nextCommandSync({ timeout: value }), ['1', null], [NaN, -1]],
     ['host', (value) => connect(value), [127, null], HOSTS],
     ['port', (value) => connect('localhost', value), ['80', null], [NaN, 0, 65_536]],
@@ -74,6 +78,7 @@ describe('A wrong argument', LIMIT, () => {
   it('causes a TypeError if it is an unknown option, or one of two that exclude each other', async () => {
     for (const [call, message] of [
       [() => construct({ prot: 1 }), 'WebApiServer has no option prot; it has systemStatus, describe, '],
+      [() => server.ask('?', { timeOut: 1 } as object), 'ask has no option timeOut; it has parameters, timeout'],
       [() => connect('a', 1, { timeOut: 1 }), 'WebApiClient has no option timeOut; it has timeout, token, socketPath'],
       [() => client.request('pause', { wiat: 1 } as object), 'request has no option wiat; it has wait, '],
       [() => client.waitFor(PAUSED, { timeOut: 1 } as object), 'waitFor has no option timeOut; it has timeout, '],
