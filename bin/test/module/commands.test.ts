@@ -5,27 +5,18 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
 import { SystemStatus, WebApiServer } from '../../../control.ts';
-import { TOKEN, launchSystem, startServer, takeAll } from '../helpers.ts';
-import { BEARER, COMMANDS, HOST, INFO, PAGE, PAUSE, STATUS, WAIT, Connection, ask, exchange, head } from '../http.ts';
+import { launchSystem, startServer, takeAll } from '../helpers.ts';
+import { COMMANDS, HOST, INFO, PAUSE, STATUS, WAIT, Connection, Talk, ask, head } from '../http.ts';
 import { LIMIT } from '../wait.ts';
-import type { HttpResponse } from '../http.ts';
 import type { CommandDeclaration, CommandRequest, Parameter } from '../../../control.ts';
 
 const { ACTIVE } = SystemStatus;
 
 // ───── Requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Sends a body as it is. */
-async function send(port: number, name: string, body: string | Buffer): Promise<HttpResponse> {
-  const bytes = Buffer.from(body as string);
-  const request = head(`POST /api/${name}`, HOST, `Content-Length: ${bytes.length}`, 'Connection: close');
-  const [response] = await exchange(port, request + bytes.toString('latin1'));
-  return response ?? assert.fail('no response');
-}
-
-/** The same. Returns the status code, and the error or the result. */
-async function post(port: number, name: string, body: string | Buffer): Promise<string> {
-  return (await send(port, name, body)).summary;
+/** Sends a body as it is. Returns the status code, and the error or the result. */
+async function post(talk: Talk, name: string, body: string | Buffer): Promise<string> {
+  return (await talk.post(name, Buffer.from(body as string).toString('latin1'))).summary;
 }
 
 /** The error of a command, other than an own one, that comes with a body. */
@@ -87,18 +78,20 @@ describe('Arguments', LIMIT, () => {
 
   it('that are wrong get a 400 with their name and what is expected, and nothing is queued', async (t) => {
     const { server, port } = await startServer(t, { commands });
+    const talk = new Talk(port);
     for (const [name, body, error] of WRONG) {
-      const { summary, body: { parameter } } = await send(port, name, body);
+      const { summary, body: { parameter } } = await talk.post(name, Buffer.from(body).toString('latin1'));
       assert.deepEqual([summary, parameter], [`400 ${name}: ${error}`, /^(\w*) must be/.exec(error)?.[1]], body);
     }
-    assert.match(await post(port, TELL, 'text=é'), /^400 tell-x*: .*JSON/);
-    assert.match(await post(port, TELL, Buffer.from('{"text":"é"}', 'latin1')), /^400 tell-x*: .*utf-?8/i);
+    assert.match(await post(talk, TELL, 'text=é'), /^400 tell-x*: .*JSON/);
+    assert.match(await post(talk, TELL, Buffer.from('{"text":"é"}', 'latin1')), /^400 tell-x*: .*utf-?8/i);
     assert.equal(server.hasCommands(), false);
     assert.deepEqual((await ask(port, INFO)).body.commands, []);
   });
 
   it('reach the program as sent, in the order of the declaration, with the defaults', async (t) => {
     const { server, port } = await startServer(t, { commands, maxQueueSize: 1000 });
+    const talk = new Talk(port);
     const text = (length: number): string => JSON.stringify({ text: 'é'.repeat(length / 2) });
     const rows: [name: string, body: string, values: object][] = [
       ['evaluate', '', { episodes: 100 }],
@@ -117,15 +110,15 @@ describe('Arguments', LIMIT, () => {
     const [sender, why] = ['😀'.repeat(200), '🚀'.repeat(200)];
     const query = `?${new URLSearchParams({ by: sender, reason: `\n${why}` })}`;
     for (const [name, body, values] of rows) {
-      assert.equal(await post(port, name + query, body), '200 ok', body);
+      assert.equal(await post(talk, name + query, body), '200 ok', body);
       assert.equal(server.receiveCommand(), name);
       const { arguments: received, by, reason } = server.request as CommandRequest<string>;
       assert.deepEqual([received, by, reason], [values, sender, why]);
       assert.deepEqual(Object.keys(received), Object.keys(values));
     }
     const chunk = '2\r\n{}\r\n1\r\n \r\n0\r\n\r\n';
-    const [response] = await exchange(port, head('POST /api/evaluate', HOST, 'Transfer-Encoding: chunked') + chunk);
-    assert.equal(response?.summary, '200 ok');
+    const { summary } = await talk.send(head('POST /api/evaluate', HOST, 'Transfer-Encoding: chunked') + chunk);
+    assert.equal(summary, '200 ok');
     assert.equal(server.receiveCommand(), 'evaluate');
   });
 
@@ -133,18 +126,19 @@ describe('Arguments', LIMIT, () => {
     const preset = 'x'.repeat(2000);
     const long: CommandDeclaration = { parameters: { a: { type: 'string' }, b: { type: 'string', default: preset } } };
     const { server, port } = await startServer(t, { commands: { ...commands, long } });
+    const talk = new Talk(port);
     const body = (length: number): string => JSON.stringify({ text: 'x'.repeat(length) });
     const error = '413 The arguments exceed 4096 bytes';
-    assert.equal(await post(port, TELL, body(4085)), '200 ok');
-    for (const length of [4086, 10_000, 60_000]) assert.equal(await post(port, TELL, body(length)), error);
-    assert.equal(await post(port, 'long', JSON.stringify({ a: preset })), '200 ok');
-    assert.equal(await post(port, 'long', JSON.stringify({ a: preset + preset })), error);
-    assert.equal(await post(port, 'long', JSON.stringify({ a: preset, b: '' })), '200 ok');
-    assert.equal(await post(port, TELL, body(66_000)), '413 Content Too Large');
+    assert.equal(await post(talk, TELL, body(4085)), '200 ok');
+    for (const length of [4086, 10_000, 60_000]) assert.equal(await post(talk, TELL, body(length)), error);
+    assert.equal(await post(talk, 'long', JSON.stringify({ a: preset })), '200 ok');
+    assert.equal(await post(talk, 'long', JSON.stringify({ a: preset + preset })), error);
+    assert.equal(await post(talk, 'long', JSON.stringify({ a: preset, b: '' })), '200 ok');
+    assert.equal(await post(talk, TELL, body(66_000)), '413 Content Too Large');
     for (const length of [4086, 60_000]) {
-      assert.equal(await post(port, 'pause', body(length)), `413 ${noBody('pause')}`);
+      assert.equal(await post(talk, 'pause', body(length)), `413 ${noBody('pause')}`);
     }
-    assert.equal(await post(port, 'pause', body(66_000)), '413 Content Too Large');
+    assert.equal(await post(talk, 'pause', body(66_000)), '413 Content Too Large');
     const taken = [1, 2, 3].map(() => server.receiveCommand());
     assert.deepEqual([taken, server.hasCommands()], [[TELL, 'long', 'long'], false]);
   });
@@ -157,13 +151,14 @@ describe('What would be ignored', LIMIT, () => {
   const EMPTY = ['', '{}', ' { } ', 'null', '\t{\r\n}\n', '\r\nnull ', BLANK, `{${BLANK.slice(2)}}`];
   it('is no body without content, with or without a query: the command is accepted', async (t) => {
     const { server, port } = await startServer(t, { commands });
+    const talk = new Talk(port);
     for (const command of COMMANDS) {
       for (const [query, by, reason] of [
         ['', undefined, undefined], ['?', undefined, undefined], ['?by=ana&reason=lunch', 'ana', 'lunch'],
         ['?expires=60&&by=&', undefined, undefined],
       ] as const) {
         for (const body of EMPTY) {
-          assert.equal(await post(port, command + query, body), '200 ok', body);
+          assert.equal(await post(talk, command + query, body), '200 ok', body);
           assert.equal(server.receiveCommand(), command);
           const { request } = server;
           assert.deepEqual([request?.by, request?.reason, request?.arguments], [by, reason, {}], query);
@@ -180,36 +175,35 @@ describe('What would be ignored', LIMIT, () => {
   ];
   it('is any other body of the four commands: a 400, or a 413 above 4 KiB, and nothing is queued', async (t) => {
     const { server, port } = await startServer(t, { commands });
+    const talk = new Talk(port);
     for (const command of COMMANDS) {
       for (const [statusCode, body] of BODIES) {
         for (const query of ['', '?by=ana&reason=lunch', '?x']) { // the body comes first
-          assert.equal(await post(port, command + query, body), `${statusCode} ${noBody(command)}`, String(body));
+          assert.equal(await post(talk, command + query, body), `${statusCode} ${noBody(command)}`, String(body));
           assert.equal(server.hasCommands(), false);
         }
       }
     }
-    assert.equal(await post(port, 'pause', 'x'.repeat(65_537)), '413 Content Too Large');
+    assert.equal(await post(talk, 'pause', 'x'.repeat(65_537)), '413 Content Too Large');
     assert.deepEqual((await ask(port, INFO)).body.commands, []);
-    assert.equal(await post(port, 'evaluate', ' { } '), '200 ok', 'an own command has arguments');
+    assert.equal(await post(talk, 'evaluate', ' { } '), '200 ok', 'an own command has arguments');
     assert.deepEqual(takeAll(server), ['evaluate']);
   });
 
   const FOUR = 'by, reason, expires';
   const LONG = 'x'.repeat(101);
   const QUERIES: [request: string, error: string][] = [
-    ...[...COMMANDS, 'evaluate'].flatMap((name): [string, string][] => {
+    ...['pause', 'resume', 'evaluate'].flatMap((name): [string, string][] => {
       const known = name === 'resume' ? `${FOUR}, mine` : FOUR;
       return [
-        ['by=a&by=b', 'by is given twice'], ['by=&by=', 'by is given twice'], ['by&%62y', 'by is given twice'],
-        ['reason=a&by=a&reason=a', 'reason is given twice'], ['expires=5&expires=5', 'expires is given twice'],
-        ['x&x&by&by', 'unknown parameter x'], ['by&by&x', 'by is given twice'],
-        ['expire=10', 'unknown parameter expire'], ['by=a&=x', 'unknown parameter '], ['=', 'unknown parameter '],
+        ['by=&by=', 'by is given twice'], ['by&%62y', 'by is given twice'],
+        ['reason=a&by=a&reason=a', 'reason is given twice'],
+        ['expires=5&expires=5', 'expires is given twice'], ['x&x&by&by', 'unknown parameter x'],
+        ['by&by&x', 'by is given twice'], ['expire=10', 'unknown parameter expire'], ['=', 'unknown parameter '],
         ['Reason=a', 'unknown parameter Reason'], ['reason%20=a', 'unknown parameter reason '],
-        ['by[]=a', 'unknown parameter by[]'],
-        ['by=a?by=b&?', 'unknown parameter ?'], ['id=1', 'unknown parameter id'],
-        ['__proto__=1', 'unknown parameter __proto__'],
-        ['toString', 'unknown parameter toString'], [`%1B[2J%0A${LONG}=1`, `unknown parameter [2J${LONG.slice(4)}`],
-        ['expires=0&x', 'unknown parameter x'],
+        ['by[]=a', 'unknown parameter by[]'], ['by=a?by=b&?', 'unknown parameter ?'], ['id=1', 'unknown parameter id'],
+        ['__proto__=1', 'unknown parameter __proto__'], ['toString', 'unknown parameter toString'],
+        [`%1B[2J%0A${LONG}=1`, `unknown parameter [2J${LONG.slice(4)}`], ['expires=0&x', 'unknown parameter x'],
       ].map(([query, fault]) => [`${name}?${query}`, `${fault}: ${known}`]);
     }),
     ...['pause', 'shutdown', 'save-state', 'evaluate'].flatMap((name): [string, string][] => {
@@ -226,11 +220,12 @@ describe('What would be ignored', LIMIT, () => {
   ];
   it('is an unknown or a repeated parameter of a POST: a 400, and nothing is queued or answered', async (t) => {
     const { server, port } = await startServer(t, { commands });
+    const talk = new Talk(port);
     const question = server.ask('Delete?');
     const { asks: [{ id }] } = (await ask(port, INFO)).body;
     for (const [request, error] of QUERIES) {
       const body = request.startsWith('answer') ? '{"approved":false}' : '';
-      assert.equal(await post(port, request.replace('ID', id), body), `400 ${error}`, request);
+      assert.equal(await post(talk, request.replace('ID', id), body), `400 ${error}`, request);
       assert.equal(server.hasCommands(), false, request);
     }
     const { asks, commands: listed } = (await ask(port, INFO)).body;
@@ -238,29 +233,26 @@ describe('What would be ignored', LIMIT, () => {
     for (const line of [STATUS, INFO]) {
       assert.equal((await ask(port, `${line}?expire=10&by=a&by=b&=x`)).statusCode, 200, 'a GET ignores its query');
     }
-    assert.equal(await post(port, `answer?id=${id}&by=ana&reason=lunch`, '{"approved":true}'), '200 ok');
+    assert.equal(await post(talk, `answer?id=${id}&by=ana&reason=lunch`, '{"approved":true}'), '200 ok');
     assert.deepEqual(await question, { arguments: { approved: true }, by: 'ana', reason: 'lunch' });
-    assert.equal(await post(port, 'resume?mine=true&by=ana&reason=lunch&expires=60', ''), '200 ok');
+    assert.equal(await post(talk, 'resume?mine=true&by=ana&reason=lunch&expires=60', ''), '200 ok');
     assert.deepEqual(takeAll(server), []);
   });
 });
 
 describe('An own command', LIMIT, () => {
-  it('takes only POST, after the policy and the token; no other path has its name', async (t) => {
-    const { server, port } = await startServer(t, { commands: { constructor: {}, 'a-1': {} }, token: TOKEN });
-    for (const [statusCode, line, ...fields] of [
-      [401, 'POST'], [403, 'POST', BEARER, `Origin: ${PAGE}`], [403, 'POST', BEARER, 'Host: evil.example'],
-      ...['GET', 'HEAD', 'PUT', 'OPTIONS'].map((method) => [405, method, BEARER]),
-    ] as [number, string, ...string[]][]) {
-      const { statusCode: actual, headers } = await ask(port, `${line} /api/a-1`, ...fields);
-      assert.deepEqual([actual, headers['allow']], [statusCode, statusCode === 405 ? 'POST' : undefined], line);
+  it('takes only POST; no other path has its name', async (t) => {
+    const { server, port } = await startServer(t, { commands: { constructor: {}, 'a-1': {} } });
+    for (const method of ['GET', 'HEAD', 'PUT', 'OPTIONS']) {
+      const { statusCode, headers } = await ask(port, `${method} /api/a-1`);
+      assert.deepEqual([statusCode, headers['allow']], [405, 'POST'], method);
     }
     const names = 'pause, resume, shutdown, save-state, constructor, a-1';
     for (const path of ['/api/b', '/api/A-1', '/api/a-1/', '/a-1', '/x/api/a-1', '/api/toString', '/api/']) {
-      const { statusCode, body } = await ask(port, `POST ${path}`, BEARER);
+      const { statusCode, body } = await ask(port, `POST ${path}`);
       assert.deepEqual([statusCode, body.error], [404, `Invalid API endpoint: the commands are ${names}`], path);
     }
-    assert.equal((await ask(port, 'POST /api/constructor', BEARER)).statusCode, 200);
+    assert.equal((await ask(port, 'POST /api/constructor')).statusCode, 200);
     assert.deepEqual([server.receiveCommand(), server.hasCommands()], ['constructor', false]);
   });
 
@@ -290,8 +282,9 @@ describe('An own command', LIMIT, () => {
   it('is listed with its arguments, unless their JSON exceeds 200 characters', async (t) => {
     const parameters = { text: { type: 'string' } } as const;
     const { server, port } = await startServer(t, { commands: { say: { parameters }, stop: {} } });
-    for (const length of [189, 190]) await post(port, 'say', JSON.stringify({ text: 'x'.repeat(length) }));
-    await post(port, 'stop', '');
+    const talk = new Talk(port);
+    for (const length of [189, 190]) await post(talk, 'say', JSON.stringify({ text: 'x'.repeat(length) }));
+    await post(talk, 'stop', '');
     await ask(port, PAUSE);
     while (server.hasCommands()) server.receiveCommand();
     const { commands } = (await ask(port, INFO)).body;

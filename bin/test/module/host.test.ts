@@ -155,27 +155,6 @@ describe('describe()', { ...LIMIT, concurrency: true }, () => {
     await until(async () => (await ask(port, STATUS)).summary === '200 paused');
   });
 
-  it('is waited for once while the program computes', async (t) => {
-    const host = runHost(t, `
-      await serve({ describe: () => 7 });
-      obey({ compute() { say('computing'); for (;;); } });
-      setInterval(() => {}, 1000);
-    `);
-    const port = await host.hear<number>();
-    assert.equal(await getDetail(port), 7);
-    host.order('compute');
-    await host.hear();
-    const times: number[] = [];
-    for (let count = 0; count < 9; count += 1) {
-      const began = performance.now();
-      assert.equal((await getInfo(port)).detail, 7);
-      times.push(performance.now() - began);
-      await sleep(110); // so that a detail is due again
-    }
-    const [longest = 0, ...others] = times.sort((one, other) => other - one);
-    assert.ok(others.reduce((sum, time) => sum + time) < 2 * longest, `${times}`);
-  });
-
   it('does not run at a second poll before a command is taken: who posts and then asks sees its effect', async (t) => {
     const host = runHost(t, `
       let status = ACTIVE;
@@ -188,13 +167,13 @@ describe('describe()', { ...LIMIT, concurrency: true }, () => {
     `);
     const port = await host.hear<number>();
     const seen: unknown[] = [];
-    for (let round = 0; round < 20; round += 1) {
+    for (let round = 0; round < 10; round += 1) {
       await sleep(100); // a detail may be as old
       await ask(port, round % 2 === 0 ? PAUSE : RESUME);
       seen.push(await getDetail(port));
     }
     const right = seen.filter((detail, round) => detail === (round % 2 === 0 ? 'paused' : 'active'));
-    assert.ok(right.length > 10, `${seen}`); // a busy machine may let some wait for too long
+    assert.ok(right.length > 5, `${seen}`); // a busy machine may let some wait for too long
   });
 });
 
@@ -298,27 +277,27 @@ describe('A value that throws when it is read', LIMIT, () => {
 });
 
 describe('post()', LIMIT, () => {
-  for (const callback of ['systemStatus', 'describe'] as const) {
-    it(`may be called in ${callback}(): hasCommands() returns true from then on`, async (t) => {
-      const host = runHost(t, `
-        let isDue = false;
-        const run = (value) => () => {
-          if (isDue && !server.hasCommands()) server.post('pause');
-          return value;
-        };
-        const server = new WebApiServer({ systemStatus: () => ACTIVE, ...place, ${callback}: run(ACTIVE) });
-        say((await server.runInBackground()).port);
-        isDue = true;
-        const end = performance.now() + 20_000;
-        while (!server.hasCommands() && performance.now() < end); // never yields
-        isDue = false;
-        say([server.hasCommands(), server.receiveCommand()]);
-        await server.close();
-      `);
-      await getInfo(await host.hear()).catch(() => {}); // the host may have ended
-      await host.ends([true, 'pause']);
-    });
-  }
+  it('may be called in systemStatus() or describe(): hasCommands() returns true from then on', async (t) => {
+    const host = runHost(t, `
+      let due = '';
+      const run = (name, value) => () => {
+        if (due === name && !server.hasCommands()) server.post('pause');
+        return value;
+      };
+      const options = { systemStatus: run('systemStatus', ACTIVE), describe: run('describe', 7) };
+      const server = new WebApiServer({ ...place, ...options });
+      say((await server.runInBackground()).port);
+      for (due of ['systemStatus', 'describe']) {
+        while (!server.hasCommands()); // never yields
+        say([due, server.hasCommands(), server.receiveCommand()]);
+      }
+      process.exit();
+    `);
+    const port = await host.hear<number>();
+    assert.deepEqual(await host.hear(), ['systemStatus', true, 'pause']);
+    await getInfo(port).catch(() => {}); // the host may have ended
+    await host.ends(['describe', true, 'pause']);
+  });
 });
 
 /** A Proxy that throws at everything but typeof. */
