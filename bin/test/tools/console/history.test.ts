@@ -5,102 +5,98 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { History } from '../../../console/lines.ts';
 import { makeFolder, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { CTRL_D, type Terminal, UP } from '../../screen.ts';
 import { LIMIT } from '../../wait.ts';
-import { capture } from '../client/capture.ts';
-import { at, terminal, UP } from './helpers.ts';
+import { ACTIVE, at, shown, terminal } from './helpers.ts';
 
-const UNUSABLE = /^[^\n]*cannot keep the history: [^\n]*; --no-history disables it\n$/;
+const UNUSABLE = /cannot keep the history: [^\n]*; --no-history disables it\n/g;
+const SUITE = { ...LIMIT, concurrency: 2, skip: lacks('script', 'mkfifo') };
 
-describe('The history of control-console', { ...LIMIT, skip: lacks('Unix', 'mkfifo') }, () => {
-  const lines = Array.from({ length: 2500 }, (_, index) => `# ${index}`);
-  const files: [what: string, text: string, recalled: string[]][] = [
-    ['repeated commands', `resume\n${'status\n'.repeat(50)}help\n${'status\n'.repeat(50)}`,
-      ['status', 'help', 'resume']],
-    ['control characters', 'one\x1b]0;title\x07\x9b2Jtwo\u202e\n', ['one ]0;title 2Jtwo ']],
-    ['more than 1,000 lines', `${lines.join('\n')}\n`, lines.slice(1500).reverse()],
-  ];
-  it('recalls the latest 1,000 commands, each once, and makes the file private', async (t) => {
-    for (const [what, text, recalled] of files) {
-      const folder = makeFolder(t);
-      mkdirSync(join(folder, 'control'));
-      writeFileSync(fileIn(folder), text, { mode: 0o644 });
-      await withHistory({ XDG_STATE_HOME: folder }, (history) => assert.deepEqual(history.load(), recalled, what));
-      assert.equal(statSync(fileIn(folder)).mode & 0o777, 0o600);
-      if (recalled.length === 1000) assert.equal(readFileSync(fileIn(folder), 'utf8').split('\n').length, 1001);
-    }
+describe('The history of control-console', SUITE, () => {
+  it('is kept between two runs in a private file, whose latest 1,000 commands are recalled, each once', async (t) => {
+    const { port } = await startServer(t);
+    const { state, file } = makeState(t);
+    const first = await terminal(t, at(port), { XDG_STATE_HOME: state });
+    await first.type('status\r', shown(ACTIVE));
+    await first.type('   \r', /> $/);
+    await first.type('help quit\r', /q, quit.*\n.*> $/);
+    await first.type(CTRL_D, /\n/);
+    assert.equal((await first.ended).code, 0);
+    assert.equal(readFileSync(file, 'utf8'), 'status\nhelp quit\n');
+    const modes = [file, join(state, 'control'), state].map((path) => statSync(path).mode & 0o777);
+    assert.deepEqual(modes, [0o600, 0o700, 0o700]);
+    const old = Array.from({ length: 1200 }, (_, index) => `# ${index}`);
+    writeFileSync(file, [...old, 'one\x1b]0;title\x07\x9b2Jtwo\u202e', ...Array(50).fill('status'), ''].join('\n'));
+    const second = await terminal(t, at(port), { XDG_STATE_HOME: state });
+    await recalls(second, 'status', 'one \\]0;title 2Jtwo ', '# 1199');
+    assert.equal(readFileSync(file, 'utf8').split('\n').length, 1001);
+    await second.type(UP.repeat(997), /> # 202$/); // the oldest
+    await second.type('\r', /> $/);
+    const third = await terminal(t, at(port), { XDG_STATE_HOME: state }); // beside the second one
+    await third.type('help quit\r', /q, quit.*\n.*> $/);
+    await second.type('help pause\r', /p, pause.*\n.*> $/);
+    assert.ok(readFileSync(file, 'utf8').endsWith('\nstatus\n# 202\nhelp quit\nhelp pause\n'));
   });
 
-  it('is in ~/.local/state unless XDG_STATE_HOME is absolute, and keeps the lines of two consoles', async (t) => {
+  it('is in ~/.local/state unless XDG_STATE_HOME is absolute', async (t) => {
+    const { port } = await startServer(t);
     for (const value of ['', 'state']) {
       const home = makeFolder(t);
-      await withHistory({ HOME: home, XDG_STATE_HOME: value }, (one) => {
-        const other = new History(true);
-        for (const history of [one, other]) assert.deepEqual(history.load(), []);
-        for (const round of [1, 2]) [one, other].forEach((history, index) => history.add(`# ${round}.${index}`));
-      });
-      assert.equal(readFileSync(fileIn(join(home, '.local', 'state')), 'utf8'), '# 1.0\n# 1.1\n# 2.0\n# 2.1\n');
+      const { type } = await terminal(t, at(port), { HOME: home, XDG_STATE_HOME: value });
+      await type('help quit\r', /q, quit.*\n.*> $/);
+      assert.equal(readFileSync(join(home, '.local/state/control/history'), 'utf8'), 'help quit\n');
       assert.ok(!existsSync('state'));
     }
   });
 
-  const spoils: [what: string, before: (folder: string) => void, after?: (folder: string) => void][] = [
-    ['is a folder', (folder) => mkdirSync(fileIn(folder), { recursive: true })],
-    ['is deleted with its folder', () => {}, (folder) => rmSync(join(folder, 'control'), { recursive: true })],
-    ['is a link, as to /dev/null', (folder) => {
-      execFileSync('mkfifo', ['--mode=644', join(folder, 'pipe')]); // the file itself, unlike a FIFO, is made private
-      mkdirSync(join(folder, 'control'));
-      symlinkSync(join(folder, 'pipe'), fileIn(folder));
-    }, (folder) => assert.equal(statSync(join(folder, 'pipe')).mode & 0o777, 0o644)],
+  const spoils: [what: string, before: (file: string) => void, after?: (file: string) => void][] = [
+    ['is a folder', (file) => mkdirSync(file)],
+    ['is deleted with its folder', () => {}, (file) => rmSync(join(file, '..'), { recursive: true })],
+    ['is a link, as to /dev/null', (file) => {
+      execFileSync('mkfifo', ['--mode=644', `${file}-pipe`]); // the file itself, unlike a FIFO, is made private
+      symlinkSync(`${file}-pipe`, file);
+    }],
   ];
   it('warns once about a file that cannot be used or has become unusable', async (t) => {
-    for (const [what, before, after] of spoils) {
-      const folder = makeFolder(t);
-      before(folder);
-      const warnings = await withHistory({ XDG_STATE_HOME: folder }, (history) => {
-        assert.deepEqual(history.load(), [], what);
-        after?.(folder);
-        for (const line of ['status', 'help']) history.add(line);
-      });
-      assert.match(warnings, UNUSABLE, what);
-    }
+    const { port } = await startServer(t);
+    await Promise.all(spoils.map(async ([what, before, after = () => {}]) => {
+      const { state, file } = makeState(t);
+      mkdirSync(join(state, 'control'), { recursive: true });
+      before(file);
+      const { type, output } = await terminal(t, at(port), { XDG_STATE_HOME: state });
+      after(file);
+      await type('help quit\r', /q, quit.*\n.*> $/);
+      await type('help pause\r', /p, pause.*\n.*> $/);
+      assert.equal(output().replaceAll('\r', '').match(UNUSABLE)?.length, 1, what);
+      if (existsSync(`${file}-pipe`)) assert.equal(statSync(`${file}-pipe`).mode & 0o777, 0o644);
+    }));
   });
 
   it('is neither read nor written with --no-history; errors and the status have colors', async (t) => {
-    const folder = makeFolder(t);
+    const { state, file } = makeState(t);
     const { port, server } = await startServer(t);
-    mkdirSync(join(folder, 'control'));
-    writeFileSync(fileIn(folder), 'help quit\n', { mode: 0o644 });
+    mkdirSync(join(state, 'control'), { recursive: true });
+    writeFileSync(file, 'help quit\n', { mode: 0o644 });
     const colors = { NO_COLOR: undefined, COLORTERM: undefined, TMUX: undefined };
-    const { type, shows } = await terminal(t, `${at(port)} --no-history`, { XDG_STATE_HOME: folder, ...colors });
+    const { type, shows } = await terminal(t, `${at(port)} --no-history`, { XDG_STATE_HOME: state, ...colors });
     await type('nonsense\r', /\n\x1b\[31munknown command 'nonsense'.*\x1b\[39m\n.*\(\x1b\[32mactive\x1b\[39m\) > $/);
     await type(UP, /> nonsense$/); // from this run
     await type(UP, /> $/);
     await server.close();
     await shows(/\(\x1b\[31moffline\x1b\[39m\) > $/);
-    assert.deepEqual([readFileSync(fileIn(folder), 'utf8'), statSync(fileIn(folder)).mode & 0o777],
-      ['help quit\n', 0o644]);
+    assert.deepEqual([readFileSync(file, 'utf8'), statSync(file).mode & 0o777], ['help quit\n', 0o644]);
   });
 });
 
-/** Uses a history with these environment variables. Returns its output on stderr. */
-async function withHistory(env: Record<string, string>, use: (history: History) => void): Promise<string> {
-  const { HOME = '', XDG_STATE_HOME = '' } = process.env;
-  Object.assign(process.env, env);
-  try {
-    const { stderr } = await capture(async () => {
-      use(new History(true));
-      return 0;
-    });
-    return stderr;
-  } finally {
-    Object.assign(process.env, { HOME, XDG_STATE_HOME });
-  }
+/** A folder for XDG_STATE_HOME, which is yet to be created, and the file there. */
+function makeState(t: Parameters<typeof makeFolder>[0]): { state: string; file: string } {
+  const state = join(makeFolder(t), 'state');
+  return { state, file: join(state, 'control', 'history') };
 }
 
-/** The file in a folder for `XDG_STATE_HOME`. */
-function fileIn(folder: string): string {
-  return join(folder, 'control', 'history');
+/** Presses Up once for each pattern. */
+async function recalls({ type }: Terminal, ...patterns: string[]): Promise<void> {
+  for (const pattern of patterns) await type(UP, new RegExp(`> ${pattern}$`));
 }

@@ -1,21 +1,22 @@
-// control-console on a terminal: the prompt, editing, completion, waits, questions, pasted lines. Several tests
-// share a console, because starting it is slow.
+// control-console on a terminal: editing, completion, waits, questions, pasted lines. One session for as much as
+// possible, because starting a console is slow.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { launchSystem, NO_TOKEN, startServer, TOKEN } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { startPuppet } from '../../puppet.ts';
+import { CTRL_C, LEFT } from '../../screen.ts';
 import { LIMIT } from '../../wait.ts';
-import { startSilent } from '../client/systems.ts';
-import { ACTIVE, at, completes, CTRL_C, LEFT, prompt, shown, terminal } from './helpers.ts';
+import { ACTIVE, at, completes, prompt, shown, terminal } from './helpers.ts';
 
 const SUITE = { ...LIMIT, concurrency: 4, skip: lacks('script') };
 
 describe('control-console on a terminal', SUITE, () => {
   it('distinguishes a system that refuses its status from one that is offline', async (t) => {
     const { port, server } = await startServer(t, { token: TOKEN });
-    const { shows, type, ended } = await terminal(t, at(port));
+    const { shows, type } = await terminal(t, at(port));
     await shows(new RegExp(`${prompt('missing or wrong token')}$`));
     await type('shutdown\r', shown(`shutdown not sent: ${NO_TOKEN}`, 'missing or wrong token'));
     assert.equal(server.hasCommands(), false);
@@ -23,56 +24,43 @@ describe('control-console on a terminal', SUITE, () => {
     await shows(new RegExp(`${prompt('offline')}$`));
     await type('shutdown\r', shown('already offline', 'offline')); // without a question
     await type('pause\r', shown('pause not sent: nothing listens at \\S+', 'offline'));
-    await type('quit\r', /quit\n/);
-    assert.equal((await ended).code, 0);
   });
 
-  it('completes own commands and their parameters', async (t) => {
-    const run = (values: object): string => Object.values(values).join(' ');
-    const name = { type: 'string', enum: ['fast', 'slow'] } as const;
-    const { address: { port } } = await launchSystem(t, {
-      commands: {
-        evaluate: { parameters: { episodes: { type: 'integer' } }, run },
-        mode: { parameters: { name, log: { type: 'boolean' } }, run },
-        pass: { run },
-      },
-    });
+  it('completes own commands and their parameters, and its own words without a response', async (t) => {
+    const name = { type: 'string', enum: ['fast', 'slow'] };
+    const mode = { parameters: { name, log: { type: 'boolean' } } };
+    const accepts = { evaluate: { parameters: { episodes: { type: 'integer' } } }, mode, pass: {} };
+    const { port, set, requests } = await startPuppet(t, { accepts, post: { state: 'done' } });
     const console = await terminal(t, at(port));
-    const { type } = console;
+    const { type, write, text, shows, until } = console;
     await completes(console, 'ev', /aluate /);
     await completes(console, 'ep', /isodes=/);
-    await type('5\r', shown('evaluate: 5 \\(\\d+\\.\\d s\\)'));
+    await type('5\r', shown('evaluate done \\(\\d+\\.\\d s\\)'));
     await completes(console, 'run mo', /de /);
     await completes(console, 'log=t', /rue/);
     await type(' ', / $/);
     await completes(console, 'name=', /fast +name=slow/);
-    await type('slow\r', shown('mode: slow true \\(\\d+\\.\\d s\\)'));
+    await type('slow\r', shown('mode done \\(\\d+\\.\\d s\\)'));
+    assert.deepEqual(requests.filter((one) => one.startsWith('POST')), ['POST /api/evaluate', 'POST /api/mode']);
     await completes(console, 'pa', /pause +pass/);
     await type(CTRL_C, /> $/);
     await completes(console, 'paus', /e/);
     await type(' ep\tx', / epx$/); // a console command without arguments
-  });
+    await type(CTRL_C, /> $/);
 
-  it('loses no key that is pressed a moment after Esc', async (t) => {
-    const { port } = await startServer(t);
-    const { write, type, output } = await terminal(t, at(port));
-    const isDone = (): boolean => output().includes('pause the system');
-    for (let tries = 0; tries < 5 && !isDone(); tries += 1) { // a busy machine may deliver both at once
+    await until(async () => { // a busy machine may deliver both at once
       write('\x1b');
       await sleep(300);
       await type('help p\r', /(pause the system|unknown command)[^]*> $/);
-    }
-    assert.ok(isDone(), output());
-  });
+      return text().includes('pause the system');
+    }, () => `no key may be lost a moment after Esc: ${text()}`);
 
-  it('completes its own words if the system does not respond', async (t) => {
-    const silent = await startSilent(t);
-    const { type } = await terminal(t, at(Number(silent.split(':')[1])));
+    set({ silent: true });
     await type('shutd\t', /shutdown$/);
+    set({ silent: false });
+    await shows(/shutdown$/);
   });
-});
 
-describe('control-console on a terminal while a command runs', SUITE, () => {
   it('shows what it waits for, keeps typed text, and ends the wait with Ctrl-C', async (t) => {
     const { port, server, client } = await startServer(t, { maxQueueSize: 1 });
     const { type, write, shows, output } = await terminal(t, at(port));
@@ -110,10 +98,8 @@ describe('control-console on a terminal while a command runs', SUITE, () => {
       await type('save\r', shown('not saved: Command queue is full, try again later'));
     });
   });
-});
 
-describe('control-console and the lines that are typed or pasted', SUITE, () => {
-  it('edits them, and runs them in sequence, with echo and output', async (t) => {
+  it('edits lines, and runs them in sequence, with echo and output', async (t) => {
     const { address: { port } } = await launchSystem(t);
     const { type, write, shows, ended, output } = await terminal(t, at(port));
 

@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { advance, createSearch, type Search } from '../../../demo/search.ts';
+import { advance, createSearch, evaluate, type Search } from '../../../demo/search.ts';
 import { clientAt, makeFolder, startProgram } from '../../helpers.ts';
 import type { StatusCause, WebApiClient } from '../../../../control.ts';
 import type { Running } from '../../helpers.ts';
@@ -70,11 +70,15 @@ export function savedBy(demo: Running): string[] {
   return [...demo.output().matchAll(/^saved (.*)\n/gm)].map((match) => match[1] as string);
 }
 
-/** A search with that seed after that many steps, as read from a file. */
-export function searchAt(seed: number, steps: number): Search {
-  const search = createSearch(seed);
-  while (search.step < steps) advance(search);
+/** A search with that seed after that many steps, or as soon as its loss is that small, as read from a file. */
+export function searchAt(seed: number, steps: number, loss: number = -1, search: Search = createSearch(seed)): Search {
+  while (search.step < steps && search.loss > loss) advance(search);
   return JSON.parse(JSON.stringify(search)); // which has no −0
+}
+
+/** The mean loss that `evaluate` reports of a search. */
+export function meanLossOf(search: Search, points: number): number {
+  return Number(evaluate(search, points).toPrecision(4));
 }
 
 /** The text of a checkpoint. */

@@ -4,40 +4,26 @@
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
-import { advance, createSearch, evaluate, loadCheckpoint, saveCheckpoint } from '../../../demo/search.ts';
-import { UsageError } from '../../../shared/cli.ts';
-import { clientAt, getInfo, makeFolder, runProgram, start } from '../../helpers.ts';
+import { clientAt, getInfo, makeFolder, runProgram, start, TOKEN } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { transcript } from '../../transcript.ts';
 import { LIMIT, until } from '../../wait.ts';
 import {
-  checkpointOf, HOLD, pathsIn, perform, portOf, savedBy, searchAt, shutDown, startDemo, startPaused,
+  checkpointOf, HOLD, meanLossOf, pathsIn, perform, portOf, read, savedBy, searchAt, shutDown, startDemo, startPaused,
 } from './helpers.ts';
 
 const skip = lacks('Unix');
 
-describe('control-demo in other uses', LIMIT, () => {
-  const REFUSED: readonly [args: string[], code: number, message: RegExp][] = [
-    [['--until', '501'], 2, /^--until must be an integer from 1 to 100, got '501'$/],
-    [['--seed', '4294967296'], 2, /^--seed must be an integer from 0 to 4294967295, got '4294967296'$/],
-    [['--save-every', '5 min'], 2, /^--save-every must be a number of minutes .*, got '5 min'$/],
-    [['--log', '/nowhere/log'], 2, /^cannot log to '\/nowhere\/log': ENOENT: .*; --log requires a file of this user, /],
-    [['--log', 'log', '--no-log'], 2, /^--log and --no-log are mutually exclusive$/],
-    [['--load', '/nowhere'], 2, /^cannot load '\/nowhere': ENOENT: /],
-    [['--states-dir', 'package.json'], 1, /^ENOTDIR: .*package\.json/],
-  ];
-  it('refuses wrong options, and places where it cannot save or serve', { skip }, async (t) => {
-    await Promise.all(REFUSED.map(async ([args, expectedCode, message]) => {
-      const options = args.includes('--states-dir') ? args : ['--states-dir', makeFolder(t), ...args];
-      const { code, stdout, stderr } = await runProgram(t, 'demo', options);
-      assert.deepEqual([code, stdout, stderr.split('\n').length], [expectedCode, '', 2], stderr);
-      assert.match(stderr.slice('control-demo: '.length, -1), message);
-    }));
-  });
+transcript('bin/test/tools/demo/refusals.txt', 'control-demo', (args, env, input, t) => {
+  const folder = args.includes('--states-dir') ? [] : ['--states-dir', makeFolder(t)];
+  return runProgram(t, 'demo', [...args, ...folder], input, { CONTROL_TOKEN: TOKEN, ...env });
+});
 
+describe('control-demo in other uses', LIMIT, () => {
   it('saves every --save-every, except while paused, and keeps the latest ten checkpoints', async (t) => {
     const everyMs = 250;
     const startedAt = performance.now();
@@ -124,51 +110,51 @@ describe('control-demo when a save fails', { ...LIMIT, skip }, () => {
   });
 });
 
-const SEARCH = searchAt(2, 5000);
-const TEXT = checkpointOf(SEARCH, []);
+describe('The checkpoints of control-demo', { ...LIMIT, skip }, () => {
+  const search = searchAt(2, 5000);
 
-describe('The checkpoints of control-demo', () => {
-  it('have ascending names, whatever the clock; the oldest are deleted, and nothing else is', (t) => {
+  it('have ascending names, whatever the clock; the oldest are deleted, and nothing else is', async (t) => {
     const folder = makeFolder(t);
-    const others = ['notes.json', '2020-01-01.json', '2020-01-01T00-00-00.000Z.json.bak'].sort();
-    for (const name of others) writeFileSync(join(folder, name), '');
-    const end = '2026-12-31T23:59:59.998Z';
-    const times = [end, end, ...Array<string>(10).fill('2020-01-01T00:00:00.000Z')];
-    t.mock.method(Date, 'now', () => Date.parse(times.shift() ?? ''));
-    const names = Array.from({ length: 12 }, () => basename(saveCheckpoint(SEARCH, [], folder)));
-    assert.deepEqual(names.slice(0, 3), [
-      '2026-12-31T23-59-59.998Z.json', '2026-12-31T23-59-59.999Z.json', '2027-01-01T00-00-00.000Z.json',
-    ]);
-    assert.deepEqual(readdirSync(folder).sort(), [...others, ...names.slice(2)].sort());
+    const others = ['notes.json', '2020-01-01.json', '2020-01-01T00-00-00.000Z.json.bak'];
+    const old = Array.from({ length: 9 }, (_, index) => `2020-01-01T00-00-00.00${index}Z.json`);
+    const future = '2126-12-31T23-59-59.998Z.json';
+    for (const name of [...others, ...old]) writeFileSync(join(folder, name), '');
+    writeFileSync(join(folder, future), checkpointOf(search, [HOLD]));
+    const demo = await startDemo(t, folder, '--load', 'latest');
+    assert.ok(demo.output().startsWith(`continues from ${join(folder, future)}\n`), demo.output());
+    const next = ['2126-12-31T23-59-59.999Z.json', '2127-01-01T00-00-00.000Z.json'];
+    for (const name of next) assert.equal(await perform(demo, 'save-state'), join(folder, name));
+    assert.deepEqual(readdirSync(folder).sort(), [...others, ...old.slice(2), future, ...next].sort());
+    assert.deepEqual(read(join(folder, next[1] ?? '')), JSON.parse(checkpointOf(search, [HOLD])));
   });
 
-  it('have the search and the holds, and are refused if they are damaged or of another program', (t) => {
-    const path = saveCheckpoint(SEARCH, [HOLD], makeFolder(t));
-    assert.deepEqual(loadCheckpoint(path), { search: SEARCH, holds: [HOLD] });
+  it('are refused if they are damaged or of another program', async (t) => {
     const unknown = 'it is no checkpoint of control-demo 0.24 or later';
-    for (const [content, message] of [
+    const text = checkpointOf(search, []);
+    const rows: [content: string, message: string][] = [
       ['', 'Unexpected end of JSON input'], ['{"name":"runtime-control","version":4}', unknown],
-      [TEXT.replace('demo 5', 'demo 4'), unknown], ['null', unknown],
-    ] as const) {
+      [text.replace('demo 5', 'demo 4'), unknown], ['null', unknown],
+    ];
+    await Promise.all(rows.map(async ([content, message]) => {
+      const folder = makeFolder(t);
+      const path = join(folder, 'mine.json');
       writeFileSync(path, content);
-      assert.throws(() => loadCheckpoint(path), new UsageError(`cannot load '${path}': ${message}`));
-    }
+      const ended = await runProgram(t, 'demo', ['--states-dir', folder, '--load', path]);
+      assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-demo: cannot load '${path}': ${message}\n` });
+    }));
   });
 });
 
 describe('The search of control-demo', () => {
   it('finds the minimum while it cools, and loses it when it is heated', () => {
-    for (const seed of [1, 2, 3]) {
-      const search = createSearch(seed);
-      assert.ok(search.loss > 50, `${search.loss} at first`);
-      while (search.step < 1_000_000) advance(search);
-      assert.ok(search.loss < 0.1, `${search.loss}`);
-      const before = structuredClone(search);
-      assert.ok(evaluate(search, 100) > search.loss);
-      assert.deepEqual(search, before, 'evaluate() changes nothing');
-      search.temperature = 50;
-      for (let step = 0; step < 10_000; step += 1) advance(search);
-      assert.ok(search.loss > 20, `${search.loss}`);
+    for (const seed of [1, 2]) {
+      const first = searchAt(seed, 0);
+      assert.ok(first.loss > 50, `${first.loss} at first`);
+      const cold = searchAt(seed, 1_000_000);
+      assert.ok(cold.loss < 0.1, `${cold.loss}`);
+      assert.ok(meanLossOf(cold, 100) > cold.loss);
+      const { loss } = searchAt(seed, 1_010_000, -1, { ...cold, temperature: 50 });
+      assert.ok(loss > 20, `${loss}`);
     }
   });
 });

@@ -1,20 +1,18 @@
-// Shared by the tests of control-kbctl: stand-ins for the interpreters of its helpers, terminals, and a slow system.
+// Shared by the tests of control-kbctl: stand-ins for the interpreters of its helpers, terminals, and a system.
 
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync, writeSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
-import { type Action, type ListenerEvents, parseBindings } from '../../../kbctl/keys.ts';
 import { makePipe, type Running, startProgram } from '../../helpers.ts';
-import { until } from '../../wait.ts';
-import { startWeb, type Web } from '../client/systems.ts';
-import { pseudoTerminal, type Terminal } from '../console/helpers.ts';
+import { type Puppet, startPuppet } from '../../puppet.ts';
+import { lineOf, openTerminal, type Terminal } from '../../screen.ts';
+import type { Action, ListenerEvents } from '../../../kbctl/keys.ts';
 import type { TestContext } from 'node:test';
 
 /** The names of the default combinations. */
-const [pauseName = '', resumeName = ''] = parseBindings({}).map(({ combination }) => combination.name);
-export const PAUSE: string = pauseName;
-export const RESUME: string = resumeName;
+const ALT = process.platform === 'darwin' ? 'Option' : 'Alt';
+export const PAUSE: string = `${ALT}+Shift+P`;
+export const RESUME: string = `${ALT}+Shift+R`;
 
 /** Whether a process runs. One that has exited may remain a zombie: not every container has an init that reaps it. */
 export function isRunning(processId: number): boolean {
@@ -23,26 +21,6 @@ export function isRunning(processId: number): boolean {
     return process.platform !== 'linux' || !/\) Z /.test(readFileSync(`/proc/${processId}/stat`, 'utf8'));
   } catch {
     return false;
-  }
-}
-
-/** Changes variables of this process until a function is done; undefined removes one. */
-export async function withEnvironment<Value>(
-  variables: NodeJS.ProcessEnv,
-  act: () => Value | Promise<Value>,
-): Promise<Value> {
-  const before = { ...process.env };
-  const set = (values: NodeJS.ProcessEnv): void => {
-    for (const name of Object.keys(variables)) {
-      if (values[name] === undefined) delete process.env[name];
-      else process.env[name] = values[name];
-    }
-  };
-  set(variables);
-  try {
-    return await act();
-  } finally {
-    set(before);
   }
 }
 
@@ -62,6 +40,12 @@ export function collectReports(): Reports & { events: ListenerEvents } {
     onEnd: (reason) => failures.push(reason),
   };
   return { actions, notices, failures, events };
+}
+
+/** A system that is done with a command at once, but says so only to those who wait. */
+export function startQuick(t: TestContext): Promise<Puppet> {
+  const post: Puppet['state']['post'] = ({ headers }) => headers['prefer'] === undefined ? {} : { state: 'done' };
+  return startPuppet(t, { post }, { host: 'localhost' });
 }
 
 // ───── Helpers: macOS and Windows ────────────────────────────────────────────────────────────────────────────────
@@ -112,15 +96,12 @@ export function startHelped(t: TestContext, args: readonly string[], options: He
   return { ...startProgram(t, 'kbctl', [...args, ...backend], { ...env, ...options.env }), say };
 }
 
-/** A busy machine may first print `no answer`. */
-export const FIRST_STATUS: RegExp = /^(?!control-|listening|.*: no answer$)(\S+: |nothing listens).+$/m;
-
 /** The same, ready for key presses. */
 export async function listening(...given: Parameters<typeof startHelped>): Promise<Helped> {
   const helped = startHelped(...given);
   helped.say(READY);
   await helped.shows(/^press Ctrl-C to quit/m);
-  await helped.shows(FIRST_STATUS);
+  await helped.shows(/^(?!control-|listening|.*: no answer$)(\S+: |nothing listens).+$/m); // if busy, `no answer` first
   return helped;
 }
 
@@ -157,73 +138,24 @@ export async function startInTerminal(
   { args = '--backend macos', ...options }: HelpedOptions & { args?: string } = {},
 ): Promise<InTerminal> {
   const { env, say } = makeStandIn(t, options.script ?? 'echo "note $PPID"; exec cat "$KEYS"');
-  const terminal = await pseudoTerminal(t, 'sh -c "$SCRIPT"', /^mode /m, {
-    ...env,
-    KBCTL: `${process.execPath} dist/bin/kbctl.js --port ${port} ${args}`,
-    SCRIPT: `echo mode $(stty -g); ${script}`,
-    ...options.env,
-  });
+  const KBCTL = `${lineOf('kbctl')} --port ${port} ${args}`;
+  const SCRIPT = `echo mode $(stty -g); ${script}`;
+  const variables = { ...env, KBCTL, SCRIPT, ...options.env };
+  const terminal = await openTerminal(t, 'sh -c "$SCRIPT"', /^mode .*\n/m, { env: variables });
   const findAll = (pattern: RegExp): string[] => {
     return [...terminal.output().matchAll(pattern)].map(([, found = '']) => found);
   };
   return {
     ...terminal,
     say,
-    isEchoing() {
-      const { stdout } = spawnSync('stty', ['-F', terminal.tty, '-a'], { encoding: 'utf8' });
-      assert.match(stdout, / -?echo /);
-      return / echo /.test(stdout);
-    },
-      processId: () => Number(findAll(/^control-kbctl: (\d+)/gm)[0]),
+    isEchoing: () => / echo /.test(terminal.stty('-a')),
+    processId: () => Number(findAll(/^control-kbctl: (\d+)/gm)[0]),
     async checkEnd(code) {
       const { stdout } = await terminal.ended;
       assert.deepEqual(findAll(/^code (\d+)/gm), [`${code}`]);
       const [before, ...after] = findAll(/^mode (\S+)/gm);
       assert.deepEqual(after, [before]);
       return stdout;
-    },
-  };
-}
-
-// ───── A slow system ─────────────────────────────────────────────────────────────────────────────────────────────
-
-export interface SlowSystem extends Web {
-  /** The commands received. */
-  posted: string[];
-  /** Sends no responses to these methods until release(). */
-  hold(...methods: string[]): void;
-  release(): void;
-  /** Resolves when so many requests with the method are held. */
-  holds(method: string, count: number): Promise<void>;
-}
-
-/** A web API that reports the status only, and whose commands take effect at once. */
-export async function startSlowSystem(t: TestContext): Promise<SlowSystem> {
-  const posted: string[] = [];
-  const held = new Map<() => void, string>(); // the methods of the requests without a response
-  let heldMethods: string[] = [];
-  const web = await startWeb(t, async ({ method = '', url = '', socket }) => {
-    const status = posted.at(-1) === 'pause' ? 'paused' : 'active';
-    if (method === 'POST') posted.push(url.replace(/^\/api\/|\?.*/g, ''));
-    if (heldMethods.includes(method)) {
-      await new Promise<void>((resolve) => {
-        held.set(resolve, method);
-        socket.once('close', () => held.delete(resolve));
-      });
-    }
-    return method === 'POST' ? { result: 'ok' } : { status };
-  }, { host: 'localhost' });
-  return {
-    ...web,
-    posted,
-    hold: (...methods) => (heldMethods = methods),
-    release() {
-      heldMethods = [];
-      for (const respond of held.keys()) respond();
-      held.clear();
-    },
-    holds(method, count) {
-      return until(() => [...held.values()].filter((one) => one === method).length === count);
     },
   };
 }

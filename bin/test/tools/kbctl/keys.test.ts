@@ -1,11 +1,12 @@
-// Key combinations, the key table, the evdev backend, and what terminals send.
+// The functions of control-kbctl that need no process: key combinations, the key table, the choice of the backend, what
+// terminals send, and the evdev backend on FIFOs.
 
 import assert from 'node:assert/strict';
 import { writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { findKeyboards, listenEvdev } from '../../../kbctl/evdev.ts';
-import { BackendError, type Key, parseBindings, parseCombination } from '../../../kbctl/keys.ts';
+import { BackendError, chooseBackends, type Key, parseBindings, parseCombination } from '../../../kbctl/keys.ts';
 import { sequencesOf } from '../../../kbctl/terminal.ts';
 import { UsageError } from '../../../shared/cli.ts';
 import { makeFolder, makePipe } from '../../helpers.ts';
@@ -107,6 +108,27 @@ describe('the key table', LIMIT, () => {
     for (const platform of ['name', 'keysym', 'evdev', 'mac', 'windows'] as const) {
       const codes = keys.map((key) => key[platform]).filter((code) => !Number.isNaN(code));
       assert.deepEqual(codes.filter((code, index) => codes.indexOf(code) !== index), [], platform);
+    }
+  });
+});
+
+describe('the choice of the backend', LIMIT, () => {
+  const choices: [NodeJS.Platform, NodeJS.ProcessEnv, backends: string, reason: string][] = [
+    ['linux', { DISPLAY: ':0' }, 'x11 evdev terminal', 'DISPLAY is set'],
+    ['linux', { DISPLAY: ':0', WAYLAND_DISPLAY: 'wayland-0' }, 'evdev x11 terminal', 'WAYLAND_DISPLAY is set'],
+    ['linux', { DISPLAY: '', WAYLAND_DISPLAY: '' }, 'evdev terminal', 'DISPLAY is not set'],
+    ['freebsd', { DISPLAY: ':0' }, 'x11 evdev terminal', 'DISPLAY is set'],
+    ['darwin', { DISPLAY: ':0' }, 'macos terminal', 'this is macOS'],
+    ['win32', {}, 'windows terminal', 'this is Windows'],
+  ];
+  it('depends on the platform and the session, unless it is given', () => {
+    for (const [platform, env, backends, reason] of choices) {
+      assert.deepEqual(chooseBackends(undefined, platform, env), { backends: backends.split(' '), reason });
+      assert.deepEqual(chooseBackends('evdev', platform, env), { backends: ['evdev'], reason: 'set by --backend' });
+    }
+    for (const name of ['wayland', '', 'X11', 'constructor']) {
+      const line = `--backend must be one of x11, evdev, terminal, macos, windows, got '${name}'`;
+      assert.throws(() => chooseBackends(name), new UsageError(line));
     }
   });
 });

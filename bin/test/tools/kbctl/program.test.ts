@@ -2,19 +2,19 @@
 // which job has it, and that its mode is restored at the end.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { SystemStatus } from '../../../../control.ts';
-import { assertHarmless, HARMLESS, HOSTILE, makeFolder, startServer } from '../../helpers.ts';
+import { assertHarmless, HARMLESS, HOSTILE, makeFolder, startProgram, startServer, TOKEN } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { startPuppet } from '../../puppet.ts';
+import { CTRL_C, CTRL_Z } from '../../screen.ts';
 import { LIMIT, until } from '../../wait.ts';
-import { startWeb } from '../client/systems.ts';
 import {
-  END, FORWARD, isRunning, listening, PAUSE, READY, readOutcomes, RESUME, startHelped, startInTerminal,
-  startSlowSystem,
+  END, FORWARD, isRunning, listening, PAUSE, READY, readOutcomes, RESUME, startHelped, startInTerminal, startQuick,
 } from './helpers.ts';
-import type { InTerminal } from './helpers.ts';
 
 const NOT_CONFIRMED = 'accepted, not confirmed';
 const LISTENS = /^press Ctrl-C to quit/m;
@@ -63,48 +63,51 @@ describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') 
   });
 
   it('one command at a time, each press once and in order, also after two signals', async (t) => {
-    const { port, posted, hold, release, holds } = await startSlowSystem(t);
+    const { port, posted, set, holds } = await startQuick(t);
     const { child, say, shows, ended } = await listening(t, ['--port', `${port}`]);
-    hold('POST');
+    set({ silent: 'POST' });
     say('hit 0');
     await holds('POST', 1);
     say('hit 1', 'hit 0', 'hit 1', 'note three more');
     await shows(/control-kbctl: three more\n/);
-    assert.deepEqual(posted, ['pause']);
-    release();
+    assert.deepEqual(posted(), ['pause']);
+    set({ silent: false });
     await shows(/^resume … active after/m);
-    assert.deepEqual(posted, ['pause', 'resume', 'pause', 'resume']);
-    hold('GET', 'POST');
+    assert.deepEqual(posted(), ['pause', 'resume', 'pause', 'resume']);
+    set({ silent: true });
     await holds('GET', 1);
     say('hit 0', 'hit 1', 'note two more');
     await shows(/control-kbctl: two more\n/);
     child.kill('SIGINT');
     await holds('GET', 0);
     child.kill('SIGINT'); // that of npm follows that of the terminal
-    release();
+    set({ silent: false });
     const { code, stdout } = await ended;
     assert.equal(code, 0);
-    assert.deepEqual(posted.slice(4), ['pause', 'resume']);
+    assert.deepEqual(posted().slice(4), ['pause', 'resume']);
     assert.deepEqual(readOutcomes(stdout), [
       'pause … ', // before the first notice
-      `pause … ${NOT_CONFIRMED}`, `resume … ${NOT_CONFIRMED}`, `pause … ${NOT_CONFIRMED}`, 'resume … active after N s',
+      'pause … paused after N s', `resume … ${NOT_CONFIRMED}`, `pause … ${NOT_CONFIRMED}`, 'resume … active after N s',
       `pause … ${NOT_CONFIRMED}`, `resume … ${NOT_CONFIRMED}`,
     ]);
   });
 
-  it('presses before --quit-key, and none after it', async (t) => {
-    const { port, posted } = await startSlowSystem(t);
-    const { say, ended } = await listening(t, ['--port', `${port}`, '--quit-key', 'ctrl+alt+q']);
+  it('presses before --quit-key, and none after it, to a server with the endpoints of the specification', async (t) => {
+    const { port, posted, set } = await startPuppet(t, { old: true, status: 1 }, { host: 'localhost' });
+    const { say, shows, ended } = await listening(t, ['--port', `${port}`, '--quit-key', 'ctrl+alt+q']);
+    say('hit 1');
+    await shows(/^http:.*: active\n[^]*^resume … active after \d\.\d\d s\n$/m);
+    set({ status: 3 });
     say('hit 0', 'hit 1', 'hit 2', 'hit 0');
     const { code, stdout, stderr } = await ended;
-    assert.deepEqual([code, posted, stderr], [0, ['pause', 'resume'], '']);
-    assert.match(stdout, new RegExp(`^pause … ${NOT_CONFIRMED}\nresume … .*\nquit; the system is unaffected\n$`, 'm'));
+    assert.deepEqual([code, posted(), stderr], [0, ['resume', 'pause', 'resume'], '']);
+    assert.match(stdout, /^pause … .*\nresume … .*\nquit; the system is unaffected\n$/m);
   });
 
   it('nothing more, two seconds after SIGTERM, to a system that does not respond', async (t) => {
-    const { port, posted, hold } = await startSlowSystem(t);
+    const { port, posted, set } = await startQuick(t);
     const { child, say, shows, ended } = await listening(t, ['--port', `${port}`]);
-    hold('GET', 'POST');
+    set({ silent: true });
     say('hit 0');
     const lost = (time: string): string => `pause … sent, but no response within ${time} s: it may still take effect`;
     await shows(new RegExp(`^pause … \nhttp:.*: no answer\n${lost('\\d+\\.?\\d*')}\n$`, 'm'));
@@ -112,38 +115,59 @@ describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') 
     await shows(/control-kbctl: seen\n/);
     child.kill();
     const { code, stdout } = await ended;
-    assert.deepEqual([code, posted], [0, ['pause', 'pause']]);
+    assert.deepEqual([code, posted()], [0, ['pause', 'pause']]);
     const rest = [lost('\\d+\\.?\\d*'), 'resume … not sent', 'pause … not sent', 'quit; the system is unaffected\n$'];
     assert.match(stdout, new RegExp(rest.join('\n')));
   });
 
   it('a press before the first status, and prints complete lines', async (t) => {
-    const { port, hold, release } = await startSlowSystem(t);
-    hold('GET');
+    const { port, set } = await startQuick(t);
+    set({ silent: 'GET' });
     const { say, ended, child, until: untilTrue } = startHelped(t, ['--port', `${port}`]);
     let stdout = '';
     child.stdout?.on('data', (text: string) => (stdout += text));
     say(READY, 'hit 0');
     const prints = (pattern: RegExp): Promise<void> => untilTrue(() => pattern.test(stdout), () => stdout);
-    await prints(/^http:.*: no answer\npress Ctrl-C to quit\npause … $/m);
-    release();
-    await prints(/^pause … \nhttp:.*: paused\npause … paused after \d\.\d\d s\n$/m);
+    await prints(/^http:.*: no answer\npress Ctrl-C to quit\npause … (paused after .*\n)?$/m);
+    set({ silent: false, status: 'paused' });
+    await prints(/^http:.*: paused\n/m);
+    await prints(/^pause … paused after \d+\.\d\d s\n/m);
     child.kill();
-    assert.equal((await ended).code, 0);
+    const { code } = await ended;
+    assert.equal(code, 0);
+    assert.doesNotMatch(stdout, /….*http:/);
   });
 
-  it('commands, and prints no control characters of a server', async (t) => {
-    let body: object = { code: 500, error: HOSTILE };
-    const { port } = await startWeb(t, () => body, { host: 'localhost' });
-    const { say, shows, output } = await listening(t, ['--port', `${port}`]);
+  it('commands, and prints no control characters of a server or its helper, whose failure ends it', async (t) => {
+    const { port, set, state } = await startPuppet(t, { code: 500, error: HOSTILE }, { host: 'localhost' });
+    state.post = { code: 500 };
+    const print = `printf 'note \\033]0;title\\007\\302\\2332J\\342\\200\\256!\\n'`;
+    const { say, shows, output, ended } = await listening(t, ['--port', `${port}`], {
+      script: `${print}; ${print} >&2; ${FORWARD}`,
+    });
     await until(() => output().includes(`\nhttp://localhost:${port}: ${HARMLESS}\n`), output);
     say('hit 0');
-    await shows(/^pause … .*\n/m);
-    assert.ok(output().includes(`\npause … failed: ${HARMLESS.slice(0, -1)}`), output());
-    body = { status: HOSTILE, result: HOSTILE };
+    await until(() => output().includes(`pause … failed: ${HARMLESS.slice(0, -1)}`), output);
+    set({ code: 200, status: HOSTILE, error: undefined, post: { result: HOSTILE } });
     say('hit 0', 'hit 1');
     await shows(new RegExp(`^pause … ${NOT_CONFIRMED}$`, 'm'));
-    assertHarmless(output());
+    say('fail');
+    const { code, stdout, stderr } = await ended;
+    assert.equal(code, 1);
+    assert.match(stdout, new RegExp(`^resume … ${NOT_CONFIRMED}\n$`, 'm')); // a command that is not done is no obstacle
+    const text = ' ]0;title 2J !';
+    assert.ok(stderr.startsWith(`control-kbctl: ${text}\n`), stderr);
+    assert.ok(stderr.endsWith(`\ncontrol-kbctl: osascript exited with code 7: note ${text}\n`), stderr);
+    assertHarmless(stdout + stderr);
+  });
+
+  it('one press once its output is closed, and exits with 0', async (t) => {
+    const { port, posted } = await startQuick(t);
+    const { child, say } = await listening(t, ['--port', `${port}`]);
+    const exited = once(child, 'exit');
+    child.stdout?.destroy();
+    say('hit 0');
+    assert.deepEqual([...await exited, ...posted()], [0, null, 'pause']);
   });
 
   it('nothing if it quits while the helper starts, and does not wait for children of the helper', async (t) => {
@@ -155,11 +179,29 @@ describe('control-kbctl sends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') 
     assert.deepEqual(await ended, { code: 0, stdout: 'quit; the system is unaffected\n', stderr });
     await until(() => !isRunning(Number(helper)));
   });
+
+  it('nothing when no backend can listen: it exits with 1, and under Wayland suggests a shortcut', async (t) => {
+    const display = { WAYLAND_DISPLAY: 'wayland-0', DISPLAY: '127.0.0.1:99999', CONTROL_TOKEN: TOKEN };
+    const { child, output, ended, hasEnded } = startProgram(t, 'kbctl', ['--socket', '/nowhere/control.sock'], display);
+    child.stdin?.end();
+    await until(() => hasEnded() || output().startsWith('listening to the keyboards'), output);
+    if (!hasEnded()) return t.skip('this user may read the keyboards');
+    const { code, stdout, stderr } = await ended;
+    const [first, ...lines] = stderr.split('\n');
+    assert.deepEqual([code, stdout], [1, '']);
+    assert.match(first ?? '', /^control-kbctl: evdev: /);
+    assert.deepEqual(lines, [
+      "x11: DISPLAY must have a number from 0 to 59535 after the host, got '127.0.0.1:99999'",
+      'terminal: standard input is not a terminal',
+      'alternative: in the settings of your desktop, bind keys to control-client pause and resume',
+      'no backend can listen to the keyboard',
+    ].map((line) => `control-kbctl: ${line}`).concat(''));
+  });
 });
 
 describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks('script') }, () => {
   it('does not show what is typed, not even while the backend starts, and quits on Ctrl-C', async (t) => {
-    const { port } = await startSlowSystem(t);
+    const { port } = await startQuick(t);
     const color = { env: { NO_COLOR: undefined } };
     const { write, say, shows, checkEnd } = await startInTerminal(t, port, `$KBCTL; ${END}`, color);
     await shows(/^control-kbctl: \d+/m);
@@ -169,7 +211,7 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
     write('secret\x1bP\x1bp\t\x1b[A\r');
     say('hit 0');
     await shows(/^pause … paused after/m);
-    write('\x03');
+    write(CTRL_C);
     const [, , note = '', ...lines] = (await checkEnd(0)).split('\r\n');
     assert.match(note, /^control-kbctl: \d+$/);
     assert.match(lines.splice(5, 1)[0] ?? '', /^pause … paused after \d\.\d\d s$/);
@@ -180,29 +222,26 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
     ]);
   });
 
-  const ends: [what: string, code: number, act: (typed: InTerminal) => void][] = [
-    ['SIGHUP', 0, ({ processId }) => process.kill(processId(), 'SIGHUP')],
-    ['a failure of the backend', 1, ({ say }) => say('fail')],
-  ];
-  for (const [what, code, act] of ends) {
-    it(`restores it at the end: ${what}`, async (t) => {
-      const { port } = await startSlowSystem(t);
+  it('restores it at the end: SIGHUP, or a failure of the backend', async (t) => {
+    const { port } = await startQuick(t);
+    for (const code of [0, 1]) {
       const typed = await startInTerminal(t, port, `$KBCTL; ${END}`, { script: FORWARD });
       typed.say(READY);
       await typed.shows(LISTENS);
       assert.equal(typed.isEchoing(), false);
-      act(typed);
+      if (code === 0) process.kill(typed.processId(), 'SIGHUP');
+      else typed.say('fail');
       assert.doesNotMatch(await typed.checkEnd(code), /\^C|\n\r?\n/);
-    });
-  }
+    }
+  });
 
   it('returns it to the shell on Ctrl-Z, leaves it alone after bg, and silences it on fg', async (t) => {
     const script = 'set -m; $KBCTL; echo stopped; read -r line; echo "read $line"; bg; read -r line; echo "read $line"';
-    const { port } = await startSlowSystem(t);
+    const { port } = await startQuick(t);
     const { type, write, say, shows, isEchoing, checkEnd } = await startInTerminal(t, port, `${script}; fg; ${END}`);
     say(READY);
     await shows(LISTENS);
-    await type('\x1a', /^stopped/m);
+    await type(CTRL_Z, /^stopped/m);
     await type('visible\n', /^visible\nread visible/m);
     say('hit 0');
     await shows(/^pause … paused after/m);
@@ -214,7 +253,7 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
 
   it('reads keys with the terminal backend once it is in the foreground', async (t) => {
     const script = `set -m; $KBCTL & read -r line; echo "read $line"; fg; ${END}`;
-    const { port } = await startSlowSystem(t);
+    const { port } = await startQuick(t);
     const args = '--backend terminal';
     const { type, write, shows, isEchoing, checkEnd } = await startInTerminal(t, port, script, { args });
     await shows(LISTENS);
@@ -226,7 +265,7 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
   });
 
   it('leaves it alone when control-kbctl ends in the background', async (t) => {
-    const { port } = await startSlowSystem(t);
+    const { port } = await startQuick(t);
     const script = 'set -m; $KBCTL & read -r line; stty -echo; kill %1; wait; echo ended; read -r line';
     const { say, shows, type, isEchoing } = await startInTerminal(t, port, script);
     say(READY);
@@ -236,14 +275,14 @@ describe('control-kbctl in a terminal', { ...LIMIT, concurrency: 4, skip: lacks(
   });
 
   it('quits on Ctrl-C even if the terminal is not its input; the helper does not receive it', async (t) => {
-    const { port } = await startSlowSystem(t);
+    const { port } = await startQuick(t);
     const marker = join(makeFolder(t), 'interrupted');
     const script = `trap : INT; $KBCTL < /dev/null; ${END}`;
     const options = { script: `trap "touch '${marker}'" INT; ${FORWARD}` };
     const { say, shows, write, checkEnd } = await startInTerminal(t, port, script, options);
     say(READY);
     await shows(LISTENS);
-    write('\x03');
+    write(CTRL_C);
     assert.match(await checkEnd(0), /^\^C\r\nquit; the system is unaffected\r\n/m);
     assert.equal(existsSync(marker), false);
   });

@@ -15,7 +15,7 @@ import { Connection, listenX11, parseDisplay, readRoots, words } from '../../../
 import { makeFolder, startForeign, startProgram } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { LIMIT, until } from '../../wait.ts';
-import { collectReports, type Reports, startSlowSystem, withEnvironment } from './helpers.ts';
+import { collectReports, type Reports, startQuick } from './helpers.ts';
 
 const MAGIC = 'MIT-MAGIC-COOKIE-1';
 const [ANY_HOST, THIS_HOST] = [0xffff, 256]; // FamilyWild, FamilyLocal
@@ -152,7 +152,7 @@ describe('the x11 backend', { ...LIMIT, skip: lacks('Xvfb', 'setxkbmap') }, () =
 
   it('is used by control-kbctl, which prints no typed keys and warns under Wayland', async (t) => {
     const { user, env } = display;
-    const { port } = await startSlowSystem(t);
+    const { port } = await startQuick(t);
     const args = ['--port', `${port}`, '--backend', 'x11', '--quit-key', 'ctrl+F9'];
     const { shows, ended } = startProgram(t, 'kbctl', args, { ...env, WAYLAND_DISPLAY: 'wayland-0' });
     await shows(/^press Ctrl-C to quit$/m);
@@ -302,6 +302,21 @@ async function startDisplay(t: Owner): Promise<Display> {
     await promisify(execFile)('setxkbmap', words, { env: { ...process.env, ...env, XAUTHORITY: serverFile } });
   };
   return { name, env, user, setLayout, end };
+}
+
+/** Sets variables of this process until a function is done; undefined removes one. */
+async function withEnvironment<Value>(variables: NodeJS.ProcessEnv, act: () => Promise<Value>): Promise<Value> {
+  const before = Object.keys(variables).map((name): [string, string | undefined] => [name, process.env[name]]);
+  const set = ([name, value]: [string, string | undefined]): void => {
+    if (value === undefined) delete process.env[name];
+    else process.env[name] = value;
+  };
+  Object.entries(variables).forEach(set);
+  try {
+    return await act();
+  } finally {
+    before.forEach(set);
+  }
 }
 
 /** A record of a file of xauth(1), by default for any host (FamilyWild) and display. */
