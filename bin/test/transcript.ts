@@ -3,21 +3,23 @@
 //
 //   # a scene: it begins without systems, and in an empty folder
 //   @ a-1 {status: 'paused'}   a puppet at the socket a-1.sock of the folder; later lines change it; `gone` ends it
-//   @ b {}                     without a process id: at a port, which is shown as 127.0.0.1:B
+//   @ b {}                     without a process id or `.sock`: at a port, which is shown as 127.0.0.1:B
+//   & train.jsonl end('4:00')  a file of the folder gets lines: texts, objects as JSON; a function is called with its path
 //   $ status a                 the tool; with `$b status`, at the address of b
 //   < pause                    a line of its standard input
 //   active                     what it prints; lines of stderr begin with `! `, the last one with a code other than 0
 //   > a-1 POST /api/pause      what systems receive, other than GET; nothing else may arrive
 //   $ pause {a|'b c'}          once with each; the words become {} if the outputs differ in nothing else
 //   $a wait paused &           the next lines change what it sees; `$ fg` waits for its end, and shows the rest
-//   ~                          an empty line that is printed; DIR is the folder, N s is a duration
+//   ~                          an empty line that is printed; DIR is the folder, of logs, too; N s is a duration
 //
 // What a puppet can do is in puppet.ts.
 
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
 import { get } from 'node:http';
-import { join } from 'node:path';
+import { hostname } from 'node:os';
+import { dirname, join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { UsageError } from '../shared/cli.ts';
 import { assertHarmless, type Ended } from './helpers.ts';
@@ -40,7 +42,7 @@ const VARIABLE: readonly (readonly [pattern: RegExp, show: (all: string) => stri
   [/(😀){9,}/gu, (all) => `😀×${[...all].length}`], [/x{99,}/g, (all) => `x×${all.length}`],
 ];
 
-/** Defines a test for each scene of a transcript. `names` are what its lines with @ can use. */
+/** Defines a test for each scene of a transcript. `names` are what its lines with @ and & can use. */
 export function transcript(path: string, toolName: string, tool: Tool, names: Record<string, unknown> = {}): void {
   const [head = '', ...scenes] = readFileSync(path, 'utf8').split(/^(?=# )/m);
   assert.ok(!head.startsWith('#'), `${path} must begin with a line that says what it is for`);
@@ -83,8 +85,9 @@ class Stage {
   async play(lines: readonly string[]): Promise<string[]> {
     const seen: string[] = [];
     for (const [index, line] of lines.entries()) {
-      if (/^[@$]/.test(line)) seen.push(line);
+      if (/^[@&$]/.test(line)) seen.push(line);
       if (line.startsWith('@')) await this.#direct(line);
+      if (line.startsWith('&')) await this.#write(line);
       if (!line.startsWith('$')) continue;
       const end = lines.findIndex((one, place) => place > index && !one.startsWith('< '));
       const input = lines.slice(index + 1, end < 0 ? undefined : end);
@@ -98,13 +101,30 @@ class Stage {
   /** Starts a puppet, or changes it. */
   async #direct(line: string): Promise<void> {
     const [, name = '', source = ''] = /^@ (\S+) ?(.*)$/.exec(line) ?? assert.fail(line);
-    const read = new Function(...Object.keys(this.#names), `return (${source || '{}'});`);
-    const { gone, ...change } = read(...Object.values(this.#names)) as Puppet['state'];
+    const { gone, ...change } = this.#read(source || '{}') as Puppet['state'];
     const known = this.#puppets.get(name);
     if (gone === true) return known?.puppet.end();
     if (known !== undefined) return known.puppet.set(change);
-    const place = /-\d+$/.test(name) ? { socketPath: join(this.#folder, `${name}.sock`) } : {};
+    const [, title] = /^(.+(?=\.sock$)|.+-\d+$)/.exec(name) ?? [];
+    const place = title === undefined ? {} : { socketPath: join(this.#folder, `${title}.sock`) };
     this.#puppets.set(name, { puppet: await startPuppet(this.#t, change, place), shown: 0 });
+  }
+
+  /** Adds lines to a file of the folder, or does something with its path. */
+  async #write(line: string): Promise<void> {
+    const [, name = '', source = ''] = /^& (\S+) (.+)$/.exec(line) ?? assert.fail(line);
+    const path = join(this.#folder, this.#address(name));
+    const parts = this.#read(`[${source}]`);
+    for (const part of (parts as unknown[]).flat()) {
+      if (typeof part === 'function') await part(path);
+      else appendFileSync(path, `${typeof part === 'string' ? part : JSON.stringify(part)}\n`);
+    }
+  }
+
+  /** The value of an expression. */
+  #read(source: string): unknown {
+    const read = new Function(...Object.keys(this.#names), `return (${this.#address(source)});`);
+    return read(...Object.values(this.#names));
   }
 
   /** Types a line once for each word of {a|b}. Returns what is shown, once if it is the same. */
@@ -135,7 +155,8 @@ class Stage {
     const words = wordsOf(text).map((word) => this.#address(word));
     const place = name === '' ? [] : ['--host', '127.0.0.1', '--port', `${this.#puppets.get(name)?.puppet.port}`];
     const before = this.#countServed();
-    const ending = this.#tool([...place, ...words], name === '' ? { CONTROL_DIR: this.#folder } : {}, input, this.#t);
+    const env = name === '' ? { CONTROL_DIR: this.#folder, XDG_STATE_HOME: dirname(this.#folder) } : {};
+    const ending = this.#tool([...place, ...words], env, input, this.#t);
     const ended = inTime(ending, () => `${line}: does not end`, END_MS).catch((error: Error) => {
       if (!(error instanceof UsageError)) throw error;
       return { code: 2, stdout: '', stderr: `${this.#toolName}: ${error.message}\n` };
@@ -152,12 +173,14 @@ class Stage {
     return [...this.#puppets.values()].reduce((sum, { puppet }) => sum + puppet.served() + puppet.held(), 0);
   }
 
-  /** Puts the port of a puppet in place of its name in upper case, and the folder in place of DIR. */
-  #address(word: string): string {
-    const port = (_: string, host: string, name: string): string => {
-      return `${host}:${this.#puppets.get(name.toLowerCase())?.puppet.port ?? name}`;
+  /** Puts the port of a puppet in place of its name in upper case, the folder in place of DIR, this machine of @HOST. */
+  #address(text: string): string {
+    const port = (all: string, host: string = '', name: string = ''): string => {
+      const { port } = this.#puppets.get(name.toLowerCase())?.puppet ?? {};
+      return port === undefined ? all : `${host}:${port}`;
     };
-    return word.replace(/^(|127\.0\.0\.1):([A-Z]\w*)$/, port).replace(/^DIR\b/, this.#folder);
+    const addressed = text.replaceAll(/(?<!\w)(127\.0\.0\.1)?:([A-Z]\w*)\b/g, port);
+    return addressed.replaceAll(/\bDIR\b/g, this.#folder).replaceAll('@HOST', `@${hostname()}`);
   }
 
   /** @param isMixed Whether the lines are of several systems, in any order. */
@@ -181,6 +204,7 @@ class Stage {
       if (port > 0) tidied = tidied.replaceAll(`:${port}`, `:${name.toUpperCase()}`);
     }
     tidied = tidied.replaceAll(this.#folder, 'DIR').replaceAll(`${process.cwd()}/`, 'CWD/');
+    tidied = tidied.replaceAll(`@${hostname()}.`, '@HOST.');
     for (const [pattern, show] of VARIABLE) tidied = tidied.replaceAll(pattern, show);
     return tidied;
   }
