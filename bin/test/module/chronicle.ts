@@ -352,13 +352,15 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
       if (aborted && !/^Interrupted by (pause|shutdown)$/.test(reason.message)) fault(reason.message);
     };
 
-    let killed = 0; // threads
+    let deathsLeft = ${deaths};
+    let killed = 0; // how many threads there were then
     let nextKillAt = 10;
     const killThread = () => {
-      if (killed === ${deaths} || taken < nextKillAt || threads.length === killed || !isOpen) return;
+      if (deathsLeft === 0 || taken < nextKillAt || threads.length === killed || !isOpen) return;
       const limit = Date.now() + 20;
       if (random() < 0.5) while (!look() && Date.now() < limit); // between a command and its response
       if (random() < 0.2) block(below(20));
+      deathsLeft -= 1;
       killed = threads.length;
       nextKillAt = taken + below(30);
       note('death', Date.now());
@@ -368,7 +370,7 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
     let nextBlockAt = 10;
     const blockLong = () => {
       if (!${isBusy} || taken < nextBlockAt) return;
-      block(1000 + below(200)); // some commands expire
+      block(1500 + below(500)); // some commands expire
       nextBlockAt = taken + 10 + below(60);
     };
 
