@@ -1,5 +1,5 @@
 // The two lanes, holds and commands that expire: what a chronicle cannot hit by chance. Hosts that sleep, each decision
-// of a look, limits, clocks that are set.
+// of a look, counters that wrap around, limits, clocks that are set.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -10,6 +10,7 @@ import { collectThreads, collectWarnings, launchSystem, startServer, takeAll } f
 import { runHost } from '../host.ts';
 import { HOST, INFO, PAUSE, RESUME, SAVE, SHUTDOWN, STATUS, WAIT, ask, assertWaits, exchange, head } from '../http.ts';
 import { LIMIT, until } from '../wait.ts';
+import { preset } from './chronicle.ts';
 import type { StartedServer } from '../helpers.ts';
 import type { CommandInfo, StatusCause, WebApiServerOptions } from '../../../control.ts';
 import type { TestContext } from 'node:test';
@@ -233,6 +234,40 @@ describe('A listener of signal that takes a command', LIMIT, () => {
     host.release();
     assert.deepEqual((await host.hearAll()).sort(), [false, 'save-state', 'shutdown']);
   });
+});
+
+// ───── Counters ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('The counters of commands', LIMIT, () => {
+  for (const first of [2 ** 31 - 3, 2 ** 32 - 3]) {
+    it(`keep order, ids and lists from ${first} on`, async (t) => {
+      const restore = preset(first);
+      const starting = start(t, { maxQueueSize: 2 }); // the constructor runs at once
+      restore();
+      const { server, port } = await starting;
+      let number = first;
+      const history: string[] = [];
+      for (let round = 0; round < 12; round += 1) {
+        const isPausing = round % 3 === 2;
+        await send(port, SAY, isPausing ? PAUSE : SAVE, SAY, RESUME);
+        for (const line of [SAY, SAVE]) assert.equal((await ask(port, line)).statusCode, 503);
+        assert.ok(server.post('save-state'));
+        const accepted = ['say', isPausing ? 'pause' : 'save-state', 'say', 'resume', 'save-state'];
+        const ids = accepted.map((_, index) => `${index === 4 ? '-i' : '-'}${(number += 1) >>> 0}`);
+        history.push(...ids);
+        const order = isPausing ? [4, 1, 0, 2, 3] : [4, 0, 1, 2, 3]; // once the pause is taken, by number
+        const taken: string[] = [];
+        while (server.hasCommands()) {
+          taken.push(`${server.receiveCommand()} ${server.request?.id.slice(3)}`);
+          server.report({ value: server.request?.id.slice(3) });
+        }
+        assert.deepEqual(taken, order.map((index) => `${accepted[index]} ${ids[index]}`));
+        const commands = await listed(port);
+        assert.deepEqual(commands.map(({ id }) => id.slice(3)), history.slice(-16));
+        assert.ok(commands.every(({ id, value, state }) => value === id.slice(3) && state === 'done'));
+      }
+    });
+  }
 });
 
 // ───── Limits ────────────────────────────────────────────────────────────────────────────────────────────────────
