@@ -2,8 +2,8 @@
 // that program. Each promise appears once, in the order in which a newcomer asks; bin/test/module/ has the tests with
 // more rows, time or stress. The program under control is mostly this process: `startServer()` starts its server, and
 // the test takes the commands; the tests of a suite may `share()` one. A program that blocks its thread, exits or gets
-// signals is a separate process: `runHost()`. Clients speak plain HTTP: `ask()` sends one request on a connection of its
-// own, a `Talk` one after the other, `exchange()` any bytes.
+// signals is a separate process: `runHost()`. Clients speak plain HTTP: `ask()` sends one request on a connection of
+// its own, a `Talk` one after the other, `exchange()` any bytes.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -121,7 +121,8 @@ describe('A program under control', { ...LIMIT, concurrency: 3 }, () => {
       .replace('1e8', '1e7')
       .replace('await launch({', '$& onListening: ({ port }) => console.log(port),')
       .replace(/\}\);\n$/, "}, { webApiAddress: ['localhost', 0] });"));
-    const requests = [...transcript.matchAll(/^\$ .*curl .*?(-X POST )?(-H .*? )?localhost:8391([\w/-]+).*\n(\{.*?\})/gm)];
+    const form = /^\$ .*curl .*?(-X POST )?(-H .*? )?localhost:8391([\w/-]+).*\n(\{.*?\})/gm;
+    const requests = [...transcript.matchAll(form)];
     assert.equal(requests.length, 3, transcript);
     for (const [, post, wait, path, text = ''] of requests) {
       if (post === undefined) await until(async () => (await ask(port, `GET ${path}`)).text === text);
@@ -149,7 +150,7 @@ describe('A program under control', { ...LIMIT, concurrency: 3 }, () => {
     assert.equal((await ended).code, 0);
   });
 
-  it('has five endpoints, whose responses are JSON of a known length that no cache keeps and no site reads', async (t) => {
+  it('has five endpoints; each response is JSON of a known length, for no cache and no other site', async (t) => {
     let status = ACTIVE;
     const { server, port } = await startServer(t, { systemStatus: () => status, maxQueueSize: 1 });
     const check = async (line: string, statusCode: number, body: object): Promise<void> => {
@@ -600,7 +601,7 @@ describe('The queue', LIMIT, () => {
     for (const maxQueueSize of [1, 3]) {
       const { server, port } = await startServer(t, { maxQueueSize });
       const talk = new Talk(port);
-      for (let round = 0; round < 3; round += 1) { // the ring wraps around
+      for (let round = 0; round < 2; round += 1) { // the ring wraps around
         const posted = Array.from({ length: maxQueueSize }, (_, index) => COMMANDS[(index + round) % 4]);
         for (const command of posted) assert.equal((await talk.ask(`POST /api/${command}`)).summary, '200 ok');
         assert.equal((await talk.ask(PAUSE)).summary, `503 ${QUEUE_FULL}`);
@@ -760,7 +761,7 @@ describe('Own commands', LIMIT, () => {
   });
 });
 
-// ───── Who holds a pause, what expires ───────────────────────────────────────────────────────────────────────────
+// ───── Who holds a pause ────────────────────────────────────────────────────────────────────────────────────────
 
 describe('A pause', LIMIT, () => {
   const program = share();
@@ -837,38 +838,6 @@ describe('A pause', LIMIT, () => {
       assert.deepEqual(takeAll(server), []);
       assert.deepEqual(server.holds, [{ since }]);
     }
-  });
-});
-
-describe('A command with expires', { ...LIMIT, concurrency: 2 }, () => {
-  it('is never delivered once it has expired, which is not decided before the program looks', async (t) => {
-    const { server, port } = await startServer(t, { maxQueueSize: 2, commands: { say: {} } });
-    await ask(port, SAY);
-    const waiting = [`${PAUSE}?expires=1`, SAVE, `${SAY}?expires=1`].map((line) => ask(port, line, WAIT));
-    await until(async () => (await ask(port, INFO)).body.commands.length === 4);
-    await sleep(1200);
-    assert.equal((await ask(port, SAVE)).statusCode, 503);
-    assert.deepEqual(takeAll(server), ['say', 'save-state'], 'an expired pause puts no command first');
-    const [paused, , said] = await Promise.all(waiting);
-    assert.deepEqual([paused?.summary, said?.summary], [
-      '500 pause failed: expired after 1 s', '500 say failed: expired after 1 s',
-    ]);
-    const { commands } = (await ask(port, INFO)).body;
-    const { state, error, seconds } = commands.find(({ command }: CommandRequest) => command === 'pause');
-    assert.deepEqual([state, error, seconds >= 1], ['failed', 'expired after 1 s', true]);
-    await ask(port, `${SHUTDOWN}?expires=2`);
-    assert.equal(server.hasCommands(), true);
-    await sleep(2200);
-    assert.equal(server.receiveCommand(), 'shutdown', 'what a look has announced does not expire before the take');
-  });
-
-  it('does not expire once it has aborted the signal: the step has ended for it', async (t) => {
-    const { server, port } = await startServer(t);
-    const { signal } = server;
-    await ask(port, `${PAUSE}?expires=1`);
-    await until(() => signal.aborted);
-    await sleep(1200);
-    assert.deepEqual(takeAll(server), ['pause']);
   });
 });
 
@@ -1080,7 +1049,7 @@ describe('A question', LIMIT, () => {
       const { id } = await openIn(client);
       server.post(command);
       const errors = await Promise.all(asked.map(errorOf));
-      for (const error of errors) assert.equal(`${error.name}: ${error.message}`, `AbortError: Interrupted by ${command}`);
+      for (const error of errors) assert.equal(String(error), `AbortError: Interrupted by ${command}`);
       assert.equal(signal.reason, command === 'save-state' ? undefined : errors[0]);
       const late = await errorOf(server.ask('And now?')); // the command still waits
       assert.equal(late.message, `Interrupted by ${command}`);
@@ -1197,121 +1166,6 @@ describe('A program that sleeps', LIMIT, () => {
   });
 });
 
-describe('A program that sleeps or never yields', { ...LIMIT, concurrency: 4 }, () => {
-  it('stays alive in nextCommand(); a server, its signal and a client keep no process alive', async (t) => {
-    const { port } = await startServer(t, { host: '127.0.0.1' });
-    const host = runHost(t, `
-      const server = await serve();
-      server.signal.addEventListener('abort', () => {});
-      const failed = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: ${port} });
-      await failed.runInBackground().catch(({ code }) => say(code));
-      say(await new WebApiClient('127.0.0.1', ${port}).pause());
-      say(await server.nextCommand());
-      setTimeout(() => {}, 1000); // the response may be on its way: only a shutdown waits for it
-    `);
-    const own = await host.hear<number>();
-    assert.deepEqual([await host.hear(), await host.hear()], ['EADDRINUSE', 'ok']);
-    await sleep(300);
-    assert.equal(host.process.exitCode, null);
-    await ask(own, PAUSE);
-    await host.ends('pause');
-  });
-
-  it('may block its thread in nextCommandSync(): status, detail and outcomes are still sent', async (t) => {
-    const host = runHost(t, `
-      let status = ACTIVE;
-      const server = await serve({ systemStatus: () => status, describe: () => 'asleep' });
-      for (;;) {
-        const command = server.nextCommandSync();
-        status = command === 'pause' ? PAUSED : ACTIVE;
-        say(command);
-      }
-    `);
-    const port = await host.hear<number>();
-    for (const [line, status] of [[PAUSE, 'paused'], [RESUME, 'active']] as const) {
-      assert.equal((await ask(port, line, WAIT)).body.state, 'done');
-      const { body } = await ask(port, INFO);
-      assert.deepEqual([body.status, body.detail], [status, 'asleep']);
-      assert.equal(`POST /api/${await host.hear()}`, line);
-    }
-  });
-
-  it('gets every command in order, shows its effect, reports outcomes, and can close the server', async (t) => {
-    const port = await freePort();
-    const host = runHost(t, `
-      let status = ACTIVE;
-      const server = new WebApiServer({ systemStatus: () => status, host: '127.0.0.1', port: ${port} });
-      server.runInBackground(); // it never even learns that its server has started
-      const next = { 'pause': PAUSED, 'resume': ACTIVE, 'shutdown': SHUTTING_DOWN };
-      while (status !== SHUTTING_DOWN) {
-        while (server.hasCommands()) {
-          const command = server.receiveCommand();
-          say(command);
-          status = next[command] ?? status;
-        }
-      }
-      await server.close();
-      say('closed');
-    `);
-    const client = new WebApiClient('127.0.0.1', port);
-    await client.waitFor(ACTIVE);
-    const commands = ['pause', 'save-state', 'resume', 'pause', 'save-state', 'resume', 'resume', 'pause'] as const;
-    for (const command of commands) assert.equal((await client.request(command)).ok, true);
-    await client.waitFor(PAUSED);
-    const changed = ask(port, STATUS, 'If-None-Match: "paused"', WAIT);
-    await assertWaits(port, changed);
-    assert.equal((await ask(port, RESUME, WAIT)).body.state, 'done');
-    assert.equal((await changed).body.status, 'active');
-    assert.equal((await ask(port, SHUTDOWN, WAIT)).statusCode, 200);
-    await host.ends(...commands, 'resume', 'shutdown', 'closed');
-  });
-
-  it('is reported at once with its last status and its age, even while it does not poll', async (t) => {
-    const port = await freePort();
-    const host = runHost(t, `
-      const server = new WebApiServer({ systemStatus: () => PAUSED, host: '127.0.0.1', port: ${port} });
-      server.runInBackground();
-      halt();
-      for (;;) server.hasCommands();
-    `);
-    await new WebApiClient('127.0.0.1', port).waitFor(PAUSED);
-    const getAge = async (): Promise<number> => {
-      const { headers, summary } = await ask(port, STATUS);
-      assert.equal(summary, '200 paused');
-      return Number(headers['age'] ?? 0);
-    };
-    await until(async () => (await getAge()) >= 1);
-    if (lacks('Unix') === false) {
-      const before = await getAge();
-      host.process.kill('SIGSTOP');
-      await sleep(2000);
-      host.process.kill('SIGCONT');
-      assert.ok(await getAge() >= before + 2, 'a stop of the process counts');
-    }
-    const { heardAt } = (await ask(port, INFO)).body;
-    assert.ok(Date.now() - Date.parse(heardAt) > 900, heardAt);
-    await ask(port, PAUSE); // whose effect the server awaits for 10 ms
-    assert.ok(await getAge() >= 1);
-    host.release();
-    await until(async () => (await getAge()) === 0);
-    assert.ok((await ask(port, INFO)).body.heardAt > heardAt);
-  });
-});
-
-describe('A program that exits when it takes a shutdown', { ...LIMIT, concurrency: 3 }, () => {
-  for (const [how, loop] of [
-    ['spinning', 'while (!server.hasCommands()); server.receiveCommand(); process.exit();'],
-    ['polling', 'setInterval(() => { if (server.hasCommands()) process.exit(server.receiveCommand() && 0); }, 1);'],
-    ['sleeping', 'await server.nextCommand(); process.exit();'],
-  ] as const) {
-    it(`sends the response before it exits: ${how}`, async (t) => {
-      const host = runHost(t, `const server = await serve(); ${loop}`);
-      assert.equal((await ask(await host.hear<number>(), SHUTDOWN)).text, '{"result":"ok"}');
-      await host.ends();
-    });
-  }
-});
-
 // ───── Starting and closing ──────────────────────────────────────────────────────────────────────────────────────
 
 describe('A server', LIMIT, () => {
@@ -1328,7 +1182,7 @@ describe('A server', LIMIT, () => {
 
   it('rejects with the reason if it cannot listen, and can be started again', async (t) => {
     const { server: other, port } = await startServer(t, { host: '127.0.0.1', name: 'pole' });
-    for (const host of ['192.0.2.1', 'localhost', '127.0.0.1']) { // the first is nobody's (RFC 5737 §3)
+    for (const host of ['192.0.2.1', '127.0.0.1']) { // the first is nobody's (RFC 5737 §3)
       const server = new WebApiServer({ systemStatus: () => ACTIVE, host, port });
       t.after(() => server.close());
       await assert.rejects(server.runInBackground(), ({ code, message }: NodeJS.ErrnoException) => {
@@ -1347,7 +1201,7 @@ describe('A server', LIMIT, () => {
     for (const [startOther, who] of [
       [() => startServer(t, { host: '127.0.0.1', token: TOKEN }), null],
       [() => startForeign(t, (socket) => void socket.destroy()), null],
-      [respond({ name: 'a', pid: '7' }), null], [respond({ name: 5, pid: 7 }), null],
+      [respond({ name: 5, pid: 7 }), null],
       [respond({ name: 'a\x1b[2J\n', pid: 7 }), 'a[2J (process 7)'],
     ] as const) {
       const { port: taken } = await startOther();
@@ -1456,6 +1310,7 @@ describe('A request', LIMIT, () => {
     [403, NOT_PAGES, 'Sec-Fetch-Site: cross-site', head(STATUS, HOST, 'Sec-Fetch-Site: cross-site')],
     [403, NOT_PAGES, 'Sec-Fetch-Site: same-origin', head(STATUS, HOST, 'Sec-Fetch-Site: same-origin')],
     [403, NOT_PAGES, 'a form that a page submits', head(PAUSE, HOST, 'Sec-Fetch-Site: none')],
+    [403, NOT_PAGES, 'an own command from a page', head(SAY, HOST, `Origin: ${PAGE}`)],
     [404, NOWHERE, 'another path', head('GET /', HOST)],
     [404, NOWHERE, 'percent-encoding', head('POST /api/%70ause', HOST)],
     [405, NO_METHOD, 'another method', head('PUT /api/pause', HOST)],
@@ -1651,137 +1506,6 @@ describe('A server thread that dies', LIMIT, () => {
       server.hasCommands();
       assert.equal((await saved).summary, '200 done');
     }
-  });
-});
-
-// ───── WebApiClient ──────────────────────────────────────────────────────────────────────────────────────────────
-
-describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
-  it('reads the status, sends each command, and waits for outcomes', async (t) => {
-    assert.equal(new WebApiClient().baseUrl, 'http://localhost:8391');
-    assert.equal(new WebApiClient('::1', 80).baseUrl, 'http://[::1]:80');
-    let status = ACTIVE;
-    const { server, client } = await startServer(t, { systemStatus: () => status, describe: () => 7 });
-    assert.deepEqual([await client.pause(), await client.resume()], ['ok', 'ok']);
-    assert.deepEqual([await client.saveState(), await client.shutdown()], ['ok', 'ok']);
-    assert.deepEqual(takeAll(server), ['pause', 'resume', 'save-state', 'shutdown']);
-    for (status of STATUSES) {
-      server.hasCommands();
-      assert.equal(await client.getStatus(), status);
-    }
-    const [value, tag] = ['shutting down', '"shutting-down"'];
-    assert.deepEqual(await client.request('status'), { ok: true, value, body: { status: value }, tag });
-    assert.deepEqual(await client.request('status', { tag, wait: 1 }), { ok: true, value: '', body: {}, tag });
-    const saved = client.request('save-state', { wait: 60, by: 'ana@laptop', reason: 'a & b' });
-    await server.nextCommand();
-    server.report({ value: 'x' });
-    const reply = await saved;
-    assert.deepEqual([reply.ok && reply.value, reply.ok && reply.body['value']], ['ok', 'x']);
-    const { detail, commands = [] } = await client.getInfo() ?? {};
-    assert.deepEqual([detail, commands.at(-1)?.by, commands.at(-1)?.reason], [7, 'ana@laptop', 'a & b']);
-    const pending = client.request('pause', { wait: 60 });
-    await server.nextCommand();
-    client.close();
-    const cancelled = await pending;
-    assert.deepEqual([!cancelled.ok && cancelled.code, await client.getStatus()], ['ABORT_ERR', SHUTTING_DOWN]);
-  });
-
-  it('reports a system that it cannot reach as OFFLINE or null, and whether it sent the request', async (t) => {
-    const port = await freePort();
-    const client = new WebApiClient('127.0.0.1', port);
-    const calls = [client.getInfo(), client.pause(), client.resume(), client.saveState(), client.shutdown()];
-    assert.deepEqual(await Promise.all([client.getStatus(), ...calls]), [OFFLINE, null, null, null, null, null]);
-    const error = `http://127.0.0.1:${port} does not respond: connect ECONNREFUSED 127.0.0.1:${port}`;
-    const failed = { ok: false, body: {}, statusCode: undefined };
-    assert.deepEqual(await client.request('pause'), { ...failed, error, phase: 'connect', code: 'ECONNREFUSED' });
-    const silent = await startForeign(t, () => {});
-    const impatient = new WebApiClient('127.0.0.1', silent.port, { timeout: 1000 });
-    const late = `http://127.0.0.1:${silent.port} does not respond: timeout after 1 s`;
-    assert.deepEqual(await impatient.request('pause'), { ...failed, error: late, phase: 'sent', code: 'ETIMEDOUT' });
-    const cancelled = await client.request('pause', { signal: AbortSignal.abort() });
-    assert.deepEqual([cancelled.ok, !cancelled.ok && cancelled.phase], [false, 'connect']);
-  });
-
-  it('reports a refusal with its error, and a server of another kind as such', async (t) => {
-    const { client } = await startServer(t, { maxQueueSize: 1 });
-    assert.deepEqual([await client.pause(), await client.pause()], ['ok', null]);
-    const error = QUEUE_FULL;
-    const refused = { ok: false, error, body: { error }, phase: 'answered', statusCode: 503, code: undefined };
-    assert.deepEqual(await client.request('pause'), refused);
-    for (const [status, body] of [[200, '<!doctype html>'], [200, '{"status":"on"}'], [500, '{}']] as const) {
-      const { port } = await startForeign(t, (socket) => socket.end(`HTTP/1.1 ${status} X\r\n\r\n${body}`));
-      const foreign = new WebApiClient('127.0.0.1', port);
-      const reply = await foreign.request('pause');
-      const error = `http://127.0.0.1:${port} is not a control server: it responded with status code ${status}`;
-      const { body: received, ...failed } = { ...reply };
-      assert.deepEqual(failed, { ok: false, error, phase: 'sent', statusCode: status, code: undefined });
-      assert.deepEqual(received, body.startsWith('{') ? JSON.parse(body) : {});
-      assert.deepEqual([await foreign.getStatus(), await foreign.pause()], [OFFLINE, null]);
-    }
-  });
-
-  it('sends each request once, on a connection of its own, with its token and without a body', async (t) => {
-    const foreign = await startForeign(t, (socket) => socket.destroy());
-    const client = new WebApiClient('127.0.0.1', foreign.port, { token: TOKEN });
-    for (const method of ['getStatus', 'pause', 'resume', 'saveState', 'shutdown'] as const) await client[method]();
-    const lines = foreign.requests.map((text) => text.slice(0, text.indexOf(' HTTP')));
-    assert.deepEqual(lines, [STATUS, PAUSE, RESUME, SAVE, SHUTDOWN]);
-    for (const text of foreign.requests) {
-      assert.ok(text.includes(`\r\nHost: 127.0.0.1:${foreign.port}\r\n`) && text.includes(`\r\n${BEARER}\r\n`), text);
-      assert.match(text, /\r\nConnection: close(\r\n[^]*)?\r\n\r\n$/i);
-      assert.doesNotMatch(text, /^(Transfer-Encoding|Content-Length: [^0])/im);
-    }
-  });
-
-  it('cancels pending requests on close(), and can be used again', async (t) => {
-    const foreign = await startForeign(t, () => client.close());
-    const client = new WebApiClient('127.0.0.1', foreign.port);
-    assert.deepEqual([await client.pause(), await client.pause(), foreign.requests.length], [null, null, 2]);
-  });
-
-  it('resolves waitFor() when the status is reported, and calls onStatus for the first one and each change', async (t) => {
-    let status = ACTIVE;
-    const { server, client } = await startServer(t, { systemStatus: () => status });
-    const seen: SystemStatus[] = [];
-    const onStatus = (one: SystemStatus): void => void seen.push(one);
-    const paused = client.waitFor(PAUSED, { onStatus });
-    for (status of [ACTIVE, PAUSING, PAUSED]) {
-      server.hasCommands();
-      await until(() => seen.at(-1) === status);
-    }
-    await paused;
-    const gone = client.waitFor(OFFLINE, { onStatus });
-    await until(() => seen.length === 4);
-    await server.close();
-    await gone;
-    assert.deepEqual(seen, [ACTIVE, PAUSING, PAUSED, PAUSED, OFFLINE]);
-  });
-
-  it('rejects with the reason of its signal, and with what onStatus throws', async (t) => {
-    const { client } = await startServer(t);
-    const reason = new Error('enough');
-    const controller = new AbortController();
-    const onStatus = (): void => controller.abort(reason);
-    await assert.rejects(client.waitFor(PAUSED, { onStatus, signal: controller.signal }), reason);
-    await assert.rejects(client.waitFor(ACTIVE, { signal: controller.signal }), reason);
-    await assert.rejects(client.waitFor(PAUSED, { onStatus: () => assert.fail(reason) }), reason);
-  });
-});
-
-describe('waitFor()', LIMIT, () => {
-  it('rejects with a TimeoutError; neither silence, nor lost packets, nor an error response is OFFLINE', async (t) => {
-    collectWarnings(t);
-    const unreachable = new WebApiClient('127.0.0.1', await startUnreachable(t), { timeout: 50 });
-    const reply = await unreachable.request('pause');
-    assert.deepEqual([reply.ok, !reply.ok && reply.phase, !reply.ok && reply.code], [false, 'connect', 'ETIMEDOUT']);
-    const { port } = await startForeign(t, () => {});
-    const silent = new WebApiClient('127.0.0.1', port, { timeout: 50 });
-    const { client: failing } = await startServer(t, { systemStatus: () => assert.fail('lost') });
-    await Promise.all([unreachable, silent, failing].map((client) => {
-      const message = "Timed out after 0.3 s waiting for the status 'offline'";
-      return assert.rejects(client.waitFor(OFFLINE, { timeout: 300 }), { name: 'TimeoutError', message });
-    }));
-    assert.equal(await silent.getStatus(), OFFLINE, 'as for every request that fails');
   });
 });
 
@@ -2008,104 +1732,392 @@ describe('launch()', LIMIT, () => {
   });
 });
 
-describe('A launched program', { ...UNIX, concurrency: 4 }, () => {
-  const HOOKS = `
-    const hook = (name) => () => say(name);
-    const saveState = (status) => say('saveState of ' + status);
-    await launchHost({ onPaused: hook('onPaused'), saveState, onShutdown: hook('onShutdown') });
-  `;
+// ───── Time, processes and clients ───────────────────────────────────────────────────────────────────────────────
 
-  it('reports the status while a hook blocks the thread', async (t) => {
-    const host = runHost(t, `
-      const hook = (name) => () => (say(name), halt());
-      await launchHost({ onPaused: hook('onPaused'), onResumed: hook('onResumed'), saveState: hook('saveState') });
-    `);
-    const port = await host.hear<number>();
-    for (const [line, hook, status] of [
-      [SAVE, 'onPaused', 'pausing'], ['', 'saveState', 'paused'], ['', 'onResumed', 'resuming'],
-      [SHUTDOWN, 'saveState', 'shutting down'],
-    ] as const) {
-      if (line !== '') await ask(port, line);
-      assert.equal(await host.hear(), hook);
-      assert.equal((await ask(port, STATUS)).body.status, status);
-      host.release();
-    }
-    await host.ends();
+/** They mostly wait, for each other's processes or for seconds. */
+describe('At the same time:', { timeout: 2 * LIMIT.timeout, concurrency: 3 }, () => {
+  describe('A command with expires', { ...LIMIT, concurrency: 2 }, () => {
+    it('is never delivered once it has expired, which is not decided before the program looks', async (t) => {
+      const { server, port } = await startServer(t, { maxQueueSize: 2, commands: { say: {} } });
+      for (const line of [SAY, SAVE]) await ask(port, line);
+      const waiting = [PAUSE, SAY].map((line) => ask(port, `${line}?expires=1`, WAIT));
+      await until(async () => (await ask(port, INFO)).body.commands.length === 4);
+      await sleep(1200);
+      assert.equal((await ask(port, SAVE)).statusCode, 503);
+      assert.deepEqual(takeAll(server), ['say', 'save-state'], 'an expired pause puts no command first');
+      const [paused, said] = await Promise.all(waiting);
+      assert.deepEqual([paused?.summary, said?.summary], [
+        '500 pause failed: expired after 1 s', '500 say failed: expired after 1 s',
+      ]);
+      const { commands } = (await ask(port, INFO)).body;
+      const { state, error, seconds } = commands.find(({ command }: CommandRequest) => command === 'pause');
+      assert.deepEqual([state, error, seconds >= 1], ['failed', 'expired after 1 s', true]);
+      await ask(port, `${SHUTDOWN}?expires=2`);
+      assert.equal(server.hasCommands(), true);
+      await sleep(2200);
+      assert.equal(server.receiveCommand(), 'shutdown', 'what a look has announced does not expire before the take');
+    });
+
+    it('does not expire once it has aborted the signal: the step has ended for it', async (t) => {
+      const { server, port } = await startServer(t);
+      const { signal } = server;
+      await ask(port, `${PAUSE}?expires=1`);
+      await until(() => signal.aborted);
+      await sleep(1200);
+      assert.deepEqual(takeAll(server), ['pause']);
+    });
   });
 
-  it('stays alive while it is paused, and uses no CPU; it shuts down at SIGHUP', async (t) => {
-    const host = runHost(t, `
-      let cpu;
-      const onResumed = () => say(process.cpuUsage(cpu).user / 1e6); // seconds
-      await launchHost({ onPaused: () => void (cpu = process.cpuUsage()), onResumed });
-    `);
-    const port = await host.hear<number>();
-    await ask(port, PAUSE, WAIT);
-    await sleep(1000);
-    await ask(port, RESUME, WAIT);
-    assert.ok(await host.hear<number>() < 0.2, 'of a core');
-    host.process.kill('SIGHUP');
-    await host.ends();
-  });
+  describe('A program that sleeps or never yields', { ...LIMIT, concurrency: 4 }, () => {
+    it('stays alive in nextCommand(); a server, its signal and a client keep no process alive', async (t) => {
+      const { port } = await startServer(t, { host: '127.0.0.1' });
+      const host = runHost(t, `
+        const server = await serve();
+        server.signal.addEventListener('abort', () => {});
+        const failed = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: ${port} });
+        await failed.runInBackground().catch(({ code }) => say(code));
+        say(await new WebApiClient('127.0.0.1', ${port}).pause());
+        say(await server.nextCommand());
+        setTimeout(() => {}, 1000); // the response may be on its way: only a shutdown waits for it
+      `);
+      const own = await host.hear<number>();
+      assert.deepEqual([await host.hear(), await host.hear()], ['EADDRINUSE', 'ok']);
+      await sleep(300);
+      assert.equal(host.process.exitCode, null);
+      await ask(own, PAUSE);
+      await host.ends('pause');
+    });
 
-  it('saves at SIGUSR2, as by a command of its own, and ends at SIGTERM, while active and while paused', async (t) => {
-    for (const isPaused of [false, true]) {
-      const host = runHost(t, HOOKS);
+    it('may block its thread in nextCommandSync(): status, detail and outcomes are still sent', async (t) => {
+      const host = runHost(t, `
+        let status = ACTIVE;
+        const server = await serve({ systemStatus: () => status, describe: () => 'asleep' });
+        for (;;) {
+          const command = server.nextCommandSync();
+          status = command === 'pause' ? PAUSED : ACTIVE;
+          say(command);
+        }
+      `);
       const port = await host.hear<number>();
-      if (isPaused) await ask(port, PAUSE, WAIT);
-      host.process.kill('SIGUSR2');
-      let commands: (CommandRequest & { state: string })[] = [];
-      await until(async () => {
-        ({ commands } = (await ask(port, INFO)).body);
-        return commands.at(-1)?.command === 'save-state' && commands.at(-1)?.state === 'done';
-      });
-      assert.deepEqual([commands.at(-1)?.by, commands.at(-1)?.reason], ['itself', 'SIGUSR2']);
-      assert.equal((await ask(port, STATUS)).summary, isPaused ? '200 paused' : '200 active');
+      for (const [line, status] of [[PAUSE, 'paused'], [RESUME, 'active']] as const) {
+        assert.equal((await ask(port, line, WAIT)).body.state, 'done');
+        const { body } = await ask(port, INFO);
+        assert.deepEqual([body.status, body.detail], [status, 'asleep']);
+        assert.equal(`POST /api/${await host.hear()}`, line);
+      }
+    });
+
+    it('gets every command in order, shows its effect, reports outcomes, and can close the server', async (t) => {
+      const port = await freePort();
+      const host = runHost(t, `
+        let status = ACTIVE;
+        const server = new WebApiServer({ systemStatus: () => status, host: '127.0.0.1', port: ${port} });
+        server.runInBackground(); // it never even learns that its server has started
+        const next = { 'pause': PAUSED, 'resume': ACTIVE, 'shutdown': SHUTTING_DOWN };
+        while (status !== SHUTTING_DOWN) {
+          while (server.hasCommands()) {
+            const command = server.receiveCommand();
+            say(command);
+            status = next[command] ?? status;
+          }
+        }
+        await server.close();
+        say('closed');
+      `);
+      const client = new WebApiClient('127.0.0.1', port);
+      await client.waitFor(ACTIVE);
+      const commands = ['pause', 'save-state', 'resume', 'pause', 'save-state', 'resume', 'resume', 'pause'] as const;
+      for (const command of commands) assert.equal((await client.request(command)).ok, true);
+      await client.waitFor(PAUSED);
+      const changed = ask(port, STATUS, 'If-None-Match: "paused"', WAIT);
+      await assertWaits(port, changed);
+      assert.equal((await ask(port, RESUME, WAIT)).body.state, 'done');
+      assert.equal((await changed).body.status, 'active');
+      assert.equal((await ask(port, SHUTDOWN, WAIT)).statusCode, 200);
+      await host.ends(...commands, 'resume', 'shutdown', 'closed');
+    });
+
+    it('is reported at once with its last status and its age, even while it does not poll', async (t) => {
+      const port = await freePort();
+      const host = runHost(t, `
+        const options = { systemStatus: () => PAUSED, describe: () => 7, host: '127.0.0.1', port: ${port} };
+        const server = new WebApiServer(options);
+        server.runInBackground();
+        halt();
+        for (;;) server.hasCommands();
+      `);
+      await new WebApiClient('127.0.0.1', port).waitFor(PAUSED);
+      const getAge = async (): Promise<number> => {
+        const { headers, summary } = await ask(port, STATUS);
+        assert.equal(summary, '200 paused');
+        return Number(headers['age'] ?? 0);
+      };
+      await until(async () => (await getAge()) >= 1);
+      if (lacks('Unix') === false) {
+        const before = await getAge();
+        host.process.kill('SIGSTOP');
+        await sleep(2000);
+        host.process.kill('SIGCONT');
+        assert.ok(await getAge() >= before + 2, 'a stop of the process counts');
+      }
+      const { heardAt } = (await ask(port, INFO)).body;
+      assert.ok(Date.now() - Date.parse(heardAt) > 900, heardAt);
+      const times: number[] = [];
+      for (let round = 0; round < 8; round += 1) {
+        await sleep(110); // so that a detail is due again
+        const sentAt = performance.now();
+        await ask(port, INFO);
+        times.push(performance.now() - sentAt);
+      }
+      assert.ok(Math.min(...times) < 240, `nobody waits again for the same detail: ${times}`);
+      host.release();
+      await until(async () => (await getAge()) === 0);
+      assert.ok((await ask(port, INFO)).body.heardAt > heardAt);
+    });
+  });
+
+  describe('A launched program', { ...UNIX, concurrency: 4 }, () => {
+    const HOOKS = `
+      const hook = (name) => () => say(name);
+      const saveState = (status) => say('saveState of ' + status);
+      await launchHost({ onPaused: hook('onPaused'), saveState, onShutdown: hook('onShutdown') });
+    `;
+
+    it('reports the status while a hook blocks the thread', async (t) => {
+      const host = runHost(t, `
+        const hook = (name) => () => (say(name), halt());
+        await launchHost({ onPaused: hook('onPaused'), onResumed: hook('onResumed'), saveState: hook('saveState') });
+      `);
+      const port = await host.hear<number>();
+      for (const [line, hook, status] of [
+        [SAVE, 'onPaused', 'pausing'], ['', 'saveState', 'paused'], ['', 'onResumed', 'resuming'],
+        [SHUTDOWN, 'saveState', 'shutting down'],
+      ] as const) {
+        if (line !== '') await ask(port, line);
+        assert.equal(await host.hear(), hook);
+        assert.equal((await ask(port, STATUS)).body.status, status);
+        host.release();
+      }
+      await host.ends();
+    });
+
+    it('stays alive while it is paused, and uses no CPU; it shuts down at SIGHUP', async (t) => {
+      const host = runHost(t, `
+        let cpu;
+        const onResumed = () => say(process.cpuUsage(cpu).user / 1e6); // seconds
+        await launchHost({ onPaused: () => void (cpu = process.cpuUsage()), onResumed });
+      `);
+      const port = await host.hear<number>();
+      await ask(port, PAUSE, WAIT);
+      await sleep(1000);
+      await ask(port, RESUME, WAIT);
+      assert.ok(await host.hear<number>() < 0.2, 'of a core');
+      host.process.kill('SIGHUP');
+      await host.ends();
+    });
+
+    it('saves at SIGUSR2, by a command of its own, and ends at SIGTERM, while active or paused', async (t) => {
+      for (const isPaused of [false, true]) {
+        const host = runHost(t, HOOKS);
+        const port = await host.hear<number>();
+        if (isPaused) await ask(port, PAUSE, WAIT);
+        host.process.kill('SIGUSR2');
+        let commands: (CommandRequest & { state: string })[] = [];
+        await until(async () => {
+          ({ commands } = (await ask(port, INFO)).body);
+          return commands.at(-1)?.command === 'save-state' && commands.at(-1)?.state === 'done';
+        });
+        assert.deepEqual([commands.at(-1)?.by, commands.at(-1)?.reason], ['itself', 'SIGUSR2']);
+        assert.equal((await ask(port, STATUS)).summary, isPaused ? '200 paused' : '200 active');
+        host.process.kill('SIGTERM');
+        const save = `saveState of ${isPaused ? 'paused' : 'active'}`;
+        await host.ends('onPaused', save, save, 'onShutdown');
+      }
+    });
+
+    it('takes a signal after the running step, even if steps never await', async (t) => {
+      await runHost(t, `
+        let steps = 0;
+        const step = () => {
+          steps += 1;
+          process.kill(process.pid, 'SIGTERM');
+          block(50);
+        };
+        await launch({ step }, { webApiAddress: null });
+        await launch({ step }, { webApiAddress: ['127.0.0.1', 0] });
+        say(steps);
+      `).ends(2);
+    });
+
+    it('ends at a signal even if the last save fails: launch() rejects with its error, after onShutdown', async (t) => {
+      const host = runHost(t, `
+        process.removeAllListeners('warning'); // Node's printer
+        const saveState = () => { throw new Error('disk full'); };
+        await launchHost({ saveState, onShutdown: () => say('onShutdown') }).catch(({ message }) => say(message));
+      `);
+      await host.hear();
       host.process.kill('SIGTERM');
-      const save = `saveState of ${isPaused ? 'paused' : 'active'}`;
-      await host.ends('onPaused', save, save, 'onShutdown');
+      await host.ends('onShutdown', 'disk full');
+    });
+
+    it('saves at SIGINT, and is killed by a second one, but not within a second', async (t) => {
+      const host = runHost(t, `
+        const saveState = () => (say('saveState'), new Promise((resolve) => setTimeout(resolve, 2 ** 30)));
+        await launchHost({ saveState });
+      `);
+      await host.hear();
+      const ended = once(host.process, 'close');
+      host.process.kill('SIGINT');
+      assert.equal(await host.hear(), 'saveState');
+      host.process.kill('SIGINT'); // a key that is held down
+      await sleep(1500);
+      assert.equal(host.process.signalCode, null);
+      host.process.kill('SIGINT');
+      assert.deepEqual(await ended, [null, 'SIGINT']);
+    });
+  });
+
+  describe('A program that exits when it takes a shutdown', { ...LIMIT, concurrency: 3 }, () => {
+    for (const [how, loop] of [
+      ['spinning', 'while (!server.hasCommands()); server.receiveCommand(); process.exit();'],
+      ['polling', 'setInterval(() => { if (server.hasCommands()) process.exit(server.receiveCommand() && 0); }, 1);'],
+      ['sleeping', 'await server.nextCommand(); process.exit();'],
+    ] as const) {
+      it(`sends the response before it exits: ${how}`, async (t) => {
+        const host = runHost(t, `const server = await serve(); ${loop}`);
+        assert.equal((await ask(await host.hear<number>(), SHUTDOWN)).text, '{"result":"ok"}');
+        await host.ends();
+      });
     }
   });
 
-  it('takes a signal after the running step, even if steps never await', async (t) => {
-    await runHost(t, `
-      let steps = 0;
-      const step = () => {
-        steps += 1;
-        process.kill(process.pid, 'SIGTERM');
-        block(50);
-      };
-      await launch({ step }, { webApiAddress: null });
-      await launch({ step }, { webApiAddress: ['127.0.0.1', 0] });
-      say(steps);
-    `).ends(2);
+  describe('WebApiClient', { ...LIMIT, concurrency: 4 }, () => {
+    it('reads the status, sends each command, and waits for outcomes', async (t) => {
+      assert.equal(new WebApiClient().baseUrl, 'http://localhost:8391');
+      assert.equal(new WebApiClient('::1', 80).baseUrl, 'http://[::1]:80');
+      let status = ACTIVE;
+      const { server, client } = await startServer(t, { systemStatus: () => status, describe: () => 7 });
+      assert.deepEqual([await client.pause(), await client.resume()], ['ok', 'ok']);
+      assert.deepEqual([await client.saveState(), await client.shutdown()], ['ok', 'ok']);
+      assert.deepEqual(takeAll(server), ['pause', 'resume', 'save-state', 'shutdown']);
+      for (status of STATUSES) {
+        server.hasCommands();
+        assert.equal(await client.getStatus(), status);
+      }
+      const [value, tag] = ['shutting down', '"shutting-down"'];
+      assert.deepEqual(await client.request('status'), { ok: true, value, body: { status: value }, tag });
+      assert.deepEqual(await client.request('status', { tag, wait: 1 }), { ok: true, value: '', body: {}, tag });
+      const saved = client.request('save-state', { wait: 60, by: 'ana@laptop', reason: 'a & b' });
+      await server.nextCommand();
+      server.report({ value: 'x' });
+      const reply = await saved;
+      assert.deepEqual([reply.ok && reply.value, reply.ok && reply.body['value']], ['ok', 'x']);
+      const { detail, commands = [] } = await client.getInfo() ?? {};
+      assert.deepEqual([detail, commands.at(-1)?.by, commands.at(-1)?.reason], [7, 'ana@laptop', 'a & b']);
+      const pending = client.request('pause', { wait: 60 });
+      await server.nextCommand();
+      client.close();
+      const cancelled = await pending;
+      assert.deepEqual([!cancelled.ok && cancelled.code, await client.getStatus()], ['ABORT_ERR', SHUTTING_DOWN]);
+    });
+
+    it('reports a system that it cannot reach as OFFLINE or null, and whether it sent the request', async (t) => {
+      const port = await freePort();
+      const client = new WebApiClient('127.0.0.1', port);
+      const calls = [client.getInfo(), client.pause(), client.resume(), client.saveState(), client.shutdown()];
+      assert.deepEqual(await Promise.all([client.getStatus(), ...calls]), [OFFLINE, null, null, null, null, null]);
+      const error = `http://127.0.0.1:${port} does not respond: connect ECONNREFUSED 127.0.0.1:${port}`;
+      const failed = { ok: false, body: {}, statusCode: undefined };
+      assert.deepEqual(await client.request('pause'), { ...failed, error, phase: 'connect', code: 'ECONNREFUSED' });
+      const silent = await startForeign(t, () => {});
+      const impatient = new WebApiClient('127.0.0.1', silent.port, { timeout: 1000 });
+      const late = `http://127.0.0.1:${silent.port} does not respond: timeout after 1 s`;
+      assert.deepEqual(await impatient.request('pause'), { ...failed, error: late, phase: 'sent', code: 'ETIMEDOUT' });
+      const cancelled = await client.request('pause', { signal: AbortSignal.abort() });
+      assert.deepEqual([cancelled.ok, !cancelled.ok && cancelled.phase], [false, 'connect']);
+    });
+
+    it('reports a refusal with its error, and a server of another kind as such', async (t) => {
+      const { client } = await startServer(t, { maxQueueSize: 1 });
+      assert.deepEqual([await client.pause(), await client.pause()], ['ok', null]);
+      const error = QUEUE_FULL;
+      const refused = { ok: false, error, body: { error }, phase: 'answered', statusCode: 503, code: undefined };
+      assert.deepEqual(await client.request('pause'), refused);
+      for (const [status, body] of [[200, '<!doctype html>'], [200, '{"status":"on"}'], [500, '{}']] as const) {
+        const { port } = await startForeign(t, (socket) => socket.end(`HTTP/1.1 ${status} X\r\n\r\n${body}`));
+        const foreign = new WebApiClient('127.0.0.1', port);
+        const reply = await foreign.request('pause');
+        const error = `http://127.0.0.1:${port} is not a control server: it responded with status code ${status}`;
+        const { body: received, ...failed } = { ...reply };
+        assert.deepEqual(failed, { ok: false, error, phase: 'sent', statusCode: status, code: undefined });
+        assert.deepEqual(received, body.startsWith('{') ? JSON.parse(body) : {});
+        assert.deepEqual([await foreign.getStatus(), await foreign.pause()], [OFFLINE, null]);
+      }
+    });
+
+    it('sends each request once, on a connection of its own, with its token and without a body', async (t) => {
+      const foreign = await startForeign(t, (socket) => socket.destroy());
+      const client = new WebApiClient('127.0.0.1', foreign.port, { token: TOKEN });
+      for (const method of ['getStatus', 'pause', 'resume', 'saveState', 'shutdown'] as const) await client[method]();
+      const lines = foreign.requests.map((text) => text.slice(0, text.indexOf(' HTTP')));
+      assert.deepEqual(lines, [STATUS, PAUSE, RESUME, SAVE, SHUTDOWN]);
+      for (const text of foreign.requests) {
+        assert.ok(text.includes(`\r\nHost: 127.0.0.1:${foreign.port}\r\n`) && text.includes(`\r\n${BEARER}\r\n`), text);
+        assert.match(text, /\r\nConnection: close(\r\n[^]*)?\r\n\r\n$/i);
+        assert.doesNotMatch(text, /^(Transfer-Encoding|Content-Length: [^0])/im);
+      }
+    });
+
+    it('cancels pending requests on close(), and can be used again', async (t) => {
+      const foreign = await startForeign(t, () => client.close());
+      const client = new WebApiClient('127.0.0.1', foreign.port);
+      assert.deepEqual([await client.pause(), await client.pause(), foreign.requests.length], [null, null, 2]);
+    });
+
+    it('resolves waitFor() at the status, and calls onStatus for the first one and each change', async (t) => {
+      let status = ACTIVE;
+      const { server, client } = await startServer(t, { systemStatus: () => status });
+      const seen: SystemStatus[] = [];
+      const onStatus = (one: SystemStatus): void => void seen.push(one);
+      const paused = client.waitFor(PAUSED, { onStatus });
+      for (status of [ACTIVE, PAUSING, PAUSED]) {
+        server.hasCommands();
+        await until(() => seen.at(-1) === status);
+      }
+      await paused;
+      const gone = client.waitFor(OFFLINE, { onStatus });
+      await until(() => seen.length === 4);
+      await server.close();
+      await gone;
+      assert.deepEqual(seen, [ACTIVE, PAUSING, PAUSED, PAUSED, OFFLINE]);
+    });
+
+    it('rejects with the reason of its signal, and with what onStatus throws', async (t) => {
+      const { client } = await startServer(t);
+      const reason = new Error('enough');
+      const controller = new AbortController();
+      const onStatus = (): void => controller.abort(reason);
+      await assert.rejects(client.waitFor(PAUSED, { onStatus, signal: controller.signal }), reason);
+      await assert.rejects(client.waitFor(ACTIVE, { signal: controller.signal }), reason);
+      await assert.rejects(client.waitFor(PAUSED, { onStatus: () => assert.fail(reason) }), reason);
+    });
   });
 
-  it('ends at a signal even if the last save fails: launch() rejects with its error, after onShutdown', async (t) => {
-    const host = runHost(t, `
-      process.removeAllListeners('warning'); // Node's printer
-      const saveState = () => { throw new Error('disk full'); };
-      await launchHost({ saveState, onShutdown: () => say('onShutdown') }).catch(({ message }) => say(message));
-    `);
-    await host.hear();
-    host.process.kill('SIGTERM');
-    await host.ends('onShutdown', 'disk full');
-  });
-
-  it('saves at SIGINT, and is killed by a second one, but not within a second', async (t) => {
-    const host = runHost(t, `
-      const saveState = () => (say('saveState'), new Promise((resolve) => setTimeout(resolve, 2 ** 30)));
-      await launchHost({ saveState });
-    `);
-    await host.hear();
-    const ended = once(host.process, 'close');
-    host.process.kill('SIGINT');
-    assert.equal(await host.hear(), 'saveState');
-    host.process.kill('SIGINT'); // a key that is held down
-    await sleep(1500);
-    assert.equal(host.process.signalCode, null);
-    host.process.kill('SIGINT');
-    assert.deepEqual(await ended, [null, 'SIGINT']);
+  describe('waitFor()', LIMIT, () => {
+    it('rejects with a TimeoutError; neither silence, lost packets nor an error response is OFFLINE', async (t) => {
+      collectWarnings(t);
+      const unreachable = new WebApiClient('127.0.0.1', await startUnreachable(t), { timeout: 50 });
+      const reply = await unreachable.request('pause');
+      assert.deepEqual([reply.ok, !reply.ok && reply.phase, !reply.ok && reply.code], [false, 'connect', 'ETIMEDOUT']);
+      const { port } = await startForeign(t, () => {});
+      const silent = new WebApiClient('127.0.0.1', port, { timeout: 50 });
+      const { client: failing } = await startServer(t, { systemStatus: () => assert.fail('lost') });
+      await Promise.all([unreachable, silent, failing].map((client) => {
+        const message = "Timed out after 0.3 s waiting for the status 'offline'";
+        return assert.rejects(client.waitFor(OFFLINE, { timeout: 300 }), { name: 'TimeoutError', message });
+      }));
+      assert.equal(await silent.getStatus(), OFFLINE, 'as for every request that fails');
+    });
   });
 });
 
