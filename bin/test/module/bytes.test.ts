@@ -64,15 +64,6 @@ const TABLES: { title: string; whoEnds?: 'client at once' | 'server'; rows: Row[
     ].map((bytes): Row => [bytes, bytes, outcome])),
   },
   {
-    title: 'A POST with what would be ignored',
-    rows: [
-      ...['?x=1', '?a=/api/pause?b=/', '?by=1&by=1', '?=', '?BY=1'].map((query) => head(PAUSE + query, HOST)),
-      head('POST https://[::1]/api/pause?x=1', 'Host: evil.example'),
-      head(PAUSE, HOST, 'Content-Length: 5') + 'hello',
-      head(PAUSE, HOST, CHUNKED) + '5;a=b\r\nhello\r\nA\r\n0123456789\r\n000\r\nX: x\r\n\r\n',
-    ].map((bytes): Row => [bytes, bytes, '400']),
-  },
-  {
     title: 'Paths that are no endpoints',
     rows: [
       '/', '/api/', '/api/status/', '//api/status', '/api/%73tatus', '/API/status', '/api/status;x', '/api/statu',
@@ -153,8 +144,7 @@ const TABLES: { title: string; whoEnds?: 'client at once' | 'server'; rows: Row[
   },
 ];
 
-
-describe('A request', { ...LIMIT, concurrency: true }, () => {
+describe('A request', { ...LIMIT, concurrency: 3 }, () => {
   for (const { title, whoEnds, rows } of TABLES) {
     it(`gets its response, and queues its command: ${title} (${rows.length})`, async (t) => {
       const { server, port } = await startServer(t);
@@ -220,7 +210,6 @@ describe('A request', { ...LIMIT, concurrency: true }, () => {
     const { server, port } = await startServer(t, { maxQueueSize: 1000 });
     for (const [bytes, outcome] of [
       [head(PAUSE, HOST, CHUNKED) + '5;x\r\n{    \r\na\r\n         }\r\n0\r\nX: x\r\n\r\n', 'ok'],
-      [head(PAUSE, HOST, CHUNKED) + '5;x\r\nhello\r\na\r\n0123456789\r\n0\r\nX: x\r\n\r\n', '400'],
       [head('POST http://[::1]:8391/api/pause?by', 'Host: evil'), 'ok'],
       [head(PAUSE, 'Host: a.lan', 'Origin: null', 'Sec-Fetch-Site: cross-site'), '403'],
     ] as const) {
@@ -303,7 +292,7 @@ describe('2,000 damaged requests', LIMIT, () => {
   }
 });
 
-describe('Another kind of server', { ...LIMIT, concurrency: 9 }, () => {
+describe('Another kind of server', LIMIT, () => {
   const json = (body: string, statusLine = '200 OK'): string => {
     return `HTTP/1.1 ${statusLine}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
   };
@@ -318,17 +307,17 @@ describe('Another kind of server', { ...LIMIT, concurrency: 9 }, () => {
     ['sends 200 with an error', json('{"error":"no"}')],
     ['sends 500 with an error that is no string', json('{"error":{"x":1}}', '500 Internal Server Error')],
   ];
-  for (const [name, response] of FOREIGN) {
-    it(`is reported as OFFLINE if it ${name}`, async (t) => {
+  it('is reported as OFFLINE', async (t) => {
+    await Promise.all(FOREIGN.map(async ([name, response]) => {
       const { port } = await startForeign(t, (socket) => socket.write(response));
       const client = new WebApiClient('127.0.0.1', port, { timeout: 300 });
       const calls = [client.getStatus(), client.pause(), client.getInfo(), client.request('status')] as const;
       const [status, result, info, reply] = await Promise.all(calls);
-      assert.deepEqual([status, result, info], [OFFLINE, null, null]);
+      assert.deepEqual([status, result, info], [OFFLINE, null, null], name);
       assert.ok(!reply.ok && reply.phase !== 'answered', inspect(reply));
       assert.ok(reply.error.startsWith(`http://127.0.0.1:${port} `), reply.error);
-    });
-  }
+    }));
+  });
 
   it('does not make the client wait with endless 1xx responses', async (t) => {
     for (const interim of ['100 Continue', '102 Processing', '103 Early Hints']) {
