@@ -3,6 +3,7 @@
 //
 //   # a scene: it begins without systems, and in an empty folder
 //   @ a-1 {status: 'paused'}   a puppet at the socket a-1.sock of the folder; later lines change it; `gone` ends it
+//   @ gpu1/a-1 {}              the same in the folder gpu1/, as if on another machine
 //   @ b {}                     without a process id or `.sock`: at a port, which is shown as 127.0.0.1:B
 //   & train.jsonl end('4:00')  a file of the folder gets lines: texts, objects as JSON; a function is called with its path
 //   $ status a                 the tool; with `$b status`, at the address of b
@@ -16,7 +17,7 @@
 // What a puppet can do is in puppet.ts.
 
 import assert from 'node:assert/strict';
-import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -106,7 +107,9 @@ class Stage {
     if (gone === true) return known?.puppet.end();
     if (known !== undefined) return known.puppet.set(change);
     const [, title] = /^(.+(?=\.sock$)|.+-\d+$)/.exec(name) ?? [];
-    const place = title === undefined ? {} : { socketPath: join(this.#folder, `${title}.sock`) };
+    const path = join(this.#folder, `${title}.sock`);
+    if (name.includes('/')) mkdirSync(dirname(path), { recursive: true, mode: 0o700 }); // another machine's folder
+    const place = title === undefined ? {} : { socketPath: path };
     this.#puppets.set(name, { puppet: await startPuppet(this.#t, change, place), shown: 0 });
   }
 

@@ -1,272 +1,238 @@
 // A far end that sends anything.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { existsSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { foldersOf } from '../../../shared/via.ts';
-import { assertHarmless, HOSTILE, preload } from '../../helpers.ts';
+import { assertHarmless, HOSTILE, makeFolder } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { LIMIT } from '../../wait.ts';
+import { LIMIT, until } from '../../wait.ts';
 import { newsOf, startBoard, untilSystem, untilSystems } from '../board/helpers.ts';
 import { linesOf } from '../client/helpers.ts';
 import { openSession } from '../client/systems.ts';
-import { reach, via, viaProgram } from './helpers.ts';
+import { callVia, frame, optionsOf, patient, reach, via, viaFake, viaShell } from './helpers.ts';
+import type { Far, Manners } from './helpers.ts';
 
-const LISTED = 'train  7  active    m/unix:/far/train-7.sock\n';
-const NO_FRAME = 'control-client: m: it sent what is not a frame\n';
+const HELLO = '\ncontrol-dial 1\n';
+const NO_FRAME = 'it sent what is not a frame';
+const ALL_TYPES = ['OPEN', 'DATA', 'END', 'CLOSE', 'LIST', 'PING', 'EVIL'];
+const LONG_NAMES = ['x'.repeat(90), 'é'.repeat(50), 'x'.repeat(1e5)].map((name) => `/${name}.sock`);
+const BAD_PATHS = ['', '/', '/x', '.sock', 'x.sock', 'relative/x.sock', '/x/', '/far/../x.sock', ...LONG_NAMES];
 
-/** Statements of a far end, and what `list` prints. */
-const CASES: readonly [what: string, source: string, stdout: string, stderr: string][] = [
-  ['nothing unusual', 'stdout.write(HELLO);', LISTED, ''],
-  ['a hello cut into bytes, as all else', `
-    const write = stdout.write.bind(stdout);
-    stdout.write = (text) => { for (const one of text) write(one); };
-    stdout.write(HELLO);`, LISTED, ''],
-  ['1 MiB before the hello', "stdout.write('x'.repeat(2 ** 20) + HELLO);", LISTED, ''],
-  ['lines before the hello', "stdout.write('7 DATA eA==\\n'.repeat(1e5) + 'control-dial 12\\n' + HELLO);", LISTED, ''],
-  ['a banner without a line feed', "stdout.write('Welcome to \\x1b[31mm\\x1b[0m! ' + HELLO);", LISTED, ''],
-  ['a second hello', 'stdout.write(HELLO + HELLO);', '', NO_FRAME],
-  ['a text after the hello', "stdout.write(HELLO + 'Last login: today\\n');", '', NO_FRAME],
-  ['an empty line after the hello', "stdout.write(HELLO + '\\n');", '', NO_FRAME],
-  ['a number that is too long', "stdout.write(HELLO + frame('1234567890', 'DATA', 'x'));", '', NO_FRAME],
-  ['what is not base64', "stdout.write(HELLO + '1 DATA {}\\n');", '', NO_FRAME],
-  ['a frame above 1 MiB', "stdout.write(HELLO + frame(1, 'DATA', 'x'.repeat(2 ** 20)));", '', NO_FRAME],
-  ['a frame of 1 MiB in bytes', `
-    stdout.write(HELLO);
-    const line = frame(1, 'DATA', 'x'.repeat(780_000));
-    for (let at = 0; at < line.length; at += 100) stdout.write(line.slice(at, at + 100));`, LISTED, ''],
-  ['frames of unknown streams and types', `
-    stdout.write(HELLO);
-    for (const type of ['OPEN', 'DATA', 'END', 'CLOSE', 'LIST', 'PING', 'EVIL']) {
-      for (const stream of ['1', '2', '999999999', '00', '01']) send(stream, type, 'ECONNREFUSED x');
-    }`, LISTED, ''],
-  ['other frames before OPEN, and frames of the connections to come', `
-    stdout.write(HELLO);
-    onFrame.OPEN = (stream) => {
-      for (const type of ['LIST', 'PING', 'EVIL']) send(stream, type, '/far/other-8.sock');
-      for (const ahead of [1, 2, 3]) send(Number(stream) + ahead, 'CLOSE', 'ECONNREFUSED x');
-      send(stream, 'OPEN');
-    };`, LISTED, ''],
-  ['bytes before OPEN', "stdout.write(HELLO); onFrame.OPEN = (stream) => send(stream, 'DATA', 'HTTP/1.1 2');",
-    'train  7  no answer    m/unix:/far/train-7.sock\n', 'control-client: m/train: timeout after 5 s\n'],
-  ['the end before OPEN', "stdout.write(HELLO); onFrame.OPEN = (stream) => send(stream, 'END');",
-    'train  7  no answer    m/unix:/far/train-7.sock\n', 'control-client: m/train: socket hang up\n'],
-  ['frames after the end of a stream', `
-    stdout.write(HELLO);
-    const { DATA } = onFrame;
-    onFrame.DATA = (stream) => {
-      DATA(stream);
-      for (const type of ['END', 'END', 'DATA', 'OPEN', 'CLOSE', 'CLOSE', 'DATA', 'END']) send(stream, type, 'x');
-    };`, LISTED, ''],
-  ['a refusal with a code of its own', `
-    stdout.write(HELLO);
-    onFrame.OPEN = (stream) => send(stream, 'CLOSE', 'EXIT3 \\x1b[31mno');`,
-  'train  7  no answer    m/unix:/far/train-7.sock\n',
-  'control-client: m/train:  [31mno\n'],
+/** What a far end does, and what becomes of its system, or why the machine cannot be reached. */
+const CASES: readonly [what: string, manners: Manners, result: string][] = [
+  ['nothing unusual', {}, 'active'],
+  ['a hello and all else in single bytes', { isSlow: true }, 'active'],
+  ['1 MiB before the hello', { hello: 'x'.repeat(2 ** 20) + HELLO }, 'active'],
+  ['lines before the hello', { hello: `${'7 DATA eA==\n'.repeat(1e5)}control-dial 12\n${HELLO}` }, 'active'],
+  ['a banner without a line feed', { hello: `Welcome to \x1b[31mm\x1b[0m! ${HELLO}` }, 'active'],
+  ['a second hello', { hello: HELLO + HELLO }, NO_FRAME],
+  ['a text after the hello', { hello: `${HELLO}Last login: today\n` }, NO_FRAME],
+  ['an empty line after the hello', { hello: `${HELLO}\n` }, NO_FRAME],
+  ['a number that is too long', { hello: HELLO + frame('1234567890', 'DATA', 'x') }, NO_FRAME],
+  ['what is not base64', { hello: `${HELLO}1 DATA {}\n` }, NO_FRAME],
+  ['a frame above 1 MiB', { hello: HELLO + frame(1, 'DATA', 'x'.repeat(2 ** 20)) }, NO_FRAME],
+  ['a frame of almost 1 MiB', { hello: HELLO + frame(1, 'DATA', 'x'.repeat(780_000)) }, 'active'],
+  ['frames of unknown streams and types', {
+    hello: HELLO + ALL_TYPES.flatMap((type) => {
+      return ['1', '2', '999999999', '00', '01'].map((stream) => frame(stream, type, 'ECONNREFUSED x'));
+    }).join(''),
+  }, 'active'],
+  ['other frames before OPEN, and frames of the connections to come', {
+    OPEN(far, stream) {
+      for (const type of ['LIST', 'PING', 'EVIL']) far.send(stream, type, '/far/other-8.sock');
+      for (const ahead of [1, 2, 3]) far.send(Number(stream) + ahead, 'CLOSE', 'ECONNREFUSED x');
+      far.send(stream, 'OPEN');
+    },
+  }, 'active'],
+  ['the end before OPEN', { OPEN: (far, stream) => far.send(stream, 'END') }, 'no answer: socket hang up'],
+  ['frames after the end of a stream', {
+    DATA(far, stream) {
+      far.reply(stream);
+      for (const type of ['END', 'END', 'DATA', 'OPEN', 'CLOSE', 'CLOSE', 'DATA', 'END']) far.send(stream, type, 'x');
+    },
+  }, 'active'],
+  ['paths that no client takes', { LIST: (far) => far.list(...BAD_PATHS, '/far/train-7.sock', ...BAD_PATHS) }, 'active'],
+  ...[
+    ['ECONNREFUSED x', 'offline: nothing listens'], ['ENOENT x', 'offline: nothing listens'],
+    ['EXIT2 x', 'no answer: x'],
+    ['', 'no answer: socket hang up'], ['econnrefused x', 'no answer: x'],
+    ['ECONNREFUSED', 'no answer: ECONNREFUSED'], ['ETIMEDOUT x', 'no answer: x'],
+    ['EXIT3 \x1b[31mno', 'no answer:  [31mno'],
+  ].map(([refusal = '', result = '']): [string, Manners, string] => {
+    return [`the refusal ${refusal}`, { OPEN: (far, stream) => far.send(stream, 'CLOSE', refusal) }, result];
+  }),
+  ['a refusal after the connection was confirmed', {
+    DATA: (far, stream) => far.send(stream, 'CLOSE', 'ECONNREFUSED gone'),
+  }, 'no answer: has not responded (gone)'],
 ];
 
-const MOST_KIB = 200_000; // of 200 MB and more; Node alone takes 50,000
-const RESPONSE = "send(stream, 'DATA', 'HTTP/1.1 200 OK\\r\\n";
+const MIB = 2 ** 20;
+const MOST_KIB = 150_000; // seven links take up to 120,000, and one flood that is kept adds 48,000
+const OK = 'HTTP/1.1 200 OK\r\n';
 
-/** Statements of a far end that sends a lot, and what `list` prints. */
-const FLOODS: readonly [what: string, source: string, stdout: RegExp][] = [
-  ['a line before the hello', "flood('x'.repeat(65_536), 2e8, () => stdout.write(HELLO));", /  active /],
-  ['lines before the hello', "flood('y\\n'.repeat(32_768), 2e7, () => stdout.write(HELLO));", /  active /],
+/** A far end that sends a lot, and the status that its system has then. */
+const FLOODS: readonly [what: string, manners: Manners, status: string][] = [
+  ['a line before the hello', {
+    hello: '', START: (far) => far.flood('x'.repeat(65_536), 48 * MIB, () => far.write(HELLO)),
+  }, 'active'],
+  ['lines before the hello', {
+    hello: '', START: (far) => far.flood('y\n'.repeat(32_768), 2 * MIB, () => far.write(HELLO)),
+  }, 'active'],
   ...[
-    ['data of unknown streams', 2e8, "frame(7, 'DATA', 'x'.repeat(60_000))"],
-    ['PING', 2e7, "'0 PING\\n'.repeat(10_000)"],
-    ['lists', 2e8, "frame(0, 'LIST', '/far/train-8.sock' + '\\0bad.sock'.repeat(20_000))"],
-  ].map(([what, bytes, text]): [string, string, RegExp] => [`${what}`, `
-    stdout.write(HELLO);
-    onFrame.LIST = () => flood(${text}, ${bytes}, () => list('/far/train-7.sock'));`, /  active /]),
-  ...[
-    ['a response', "\\r\\n');"], ['a head', "');"],
-  ].map(([what = '', end]): [string, string, RegExp] => [what, `
-    stdout.write(HELLO);
-    onFrame.DATA = (stream) => {
-      ${RESPONSE}${end}
-      flood(frame(stream, 'DATA', 'x'.repeat(60_000)), 2e8);
-    };`, /  no answer /]),
+    ['data of unknown streams', 48, frame(7, 'DATA', 'x'.repeat(60_000))], ['PING', 3, '0 PING\n'.repeat(10_000)],
+    ['lists', 24, frame(0, 'LIST', `/far/train-8.sock${'\0bad.sock'.repeat(20_000)}`)],
+  ].map(([what, size, text]): [string, Manners, string] => [`${what}`, {
+    LIST: (far) => far.flood(`${text}`, Number(size) * MIB, () => far.list('/far/train-7.sock')),
+  }, 'active']),
+  ...[['a response', '\r\n'], ['a head', '']].map(([what = '', end]): [string, Manners, string] => [what, {
+    DATA(far, stream) {
+      far.send(stream, 'DATA', OK + end);
+      far.flood(frame(stream, 'DATA', 'x'.repeat(60_000)), 48 * MIB);
+    },
+  }, 'no answer']),
 ];
 
-describe('a far end that sends', { ...LIMIT, concurrency: 2 }, () => {
-  for (const [what, source, stdout, stderr] of CASES) {
-    it(what, async (t) => {
-      const ended = await reach(t, [viaProgram(t, 'm', source)], ['list']);
-      assert.deepEqual(ended, { code: stderr === '' ? 0 : 5, stdout, stderr });
-    });
-  }
-
-  for (const [what, source, expected] of FLOODS) {
-    it(`${what} takes no memory`, async (t) => {
-      const measure = preload(`
-        process.on('exit', () => console.error(process.resourceUsage().maxRSS)); // KiB
-        const { setTimeout } = globalThis; // a busy machine may need longer than the limit
-        globalThis.setTimeout = (run, ms, ...rest) => setTimeout(run, ms === 30_000 ? 200_000 : ms, ...rest);
-      `);
-      const { stdout, stderr } = await reach(t, [viaProgram(t, 'm', source)], ['list'], measure);
-      assert.match(stdout, expected);
-      const [, peak] = /^(\d+)\n$/m.exec(stderr) ?? [];
-      assert.ok(Number(peak) < MOST_KIB, stderr);
-    });
-  }
-
-  it('10,000 sockets is taken at its word for 1,000', async (t) => {
-    const source = `
-      stdout.write(HELLO);
-      const paths = Array.from({ length: 10_000 }, (_, index) => '/far/train-' + (index + 1) + '.sock');
-      onFrame.LIST = () => list('relative.sock', '', ...paths, ...paths);`;
-    const { code, stdout, stderr } = await reach(t, [viaProgram(t, 'm', source)], ['list']);
-    assert.deepEqual([code, stderr], [0, '']);
-    assert.equal(linesOf(stdout).length, 1000);
+describe('a far end that sends', { ...LIMIT, skip: lacks('Unix') }, () => {
+  it('anything harms neither the tool nor other machines', async (t) => {
+    const labelOf = (index: number): string => `m${index + 10}`;
+    const vias = CASES.map(([, manners], index) => viaFake(t, labelOf(index), manners));
+    const { code, stdout, stderr } = await reach(t, vias, ['status', 'train', '--json'], patient());
+    const results = new Map<string, string>();
+    for (const line of linesOf(stdout)) {
+      const { target = '', status, error } = JSON.parse(line) as Record<string, string>;
+      const [label = '', path] = target.split(/\/(.*)/s);
+      assert.equal(path, 'unix:/far/train-7.sock');
+      const reason = error?.replace(/^m\S+ (does not respond: )?| at \S+$/, '');
+      results.set(label, reason === undefined ? `${status}` : `${status}: ${reason}`);
+    }
+    for (const line of linesOf(stderr)) {
+      const [, label = '', error = ''] = /^control-client: (m\d+): (.*)$/.exec(line) ?? [];
+      if (label !== '') results.set(label, error);
+    }
+    assert.deepEqual(
+      CASES.map(([what], index) => [what, results.get(labelOf(index))]),
+      CASES.map(([what, , result]) => [what, result]),
+    );
+    assert.equal(code, 5);
   });
 
-  it('1,000 other sockets ten times a second adds 64 a second to a board, which serves others', async (t) => {
+  it('a lot takes no memory', async (t) => {
+    const measure = patient("process.on('exit', () => console.error(process.resourceUsage().maxRSS)); // KiB");
+    const vias = FLOODS.map(([, manners], index) => viaFake(t, `m${index}`, manners));
+    const { stdout, stderr } = await reach(t, vias, ['list', '--json'], measure);
+    const statuses = linesOf(stdout).map((line) => (JSON.parse(line) as { status: string }).status);
+    const named = FLOODS.map(([what], index) => [what, statuses[index]]);
+    assert.deepEqual(named, FLOODS.map(([what, , status]) => [what, status]), stderr);
+    const [, peak] = /^(\d+)\n$/m.exec(stderr) ?? [];
+    assert.ok(Number(peak) < MOST_KIB, stderr);
+  });
+
+  it('10,000 sockets is taken at its word for 1,000', async (t) => {
+    const paths = Array.from({ length: 10_000 }, (_, index) => `/far/train-${index + 1}.sock`);
+    const source = viaFake(t, 'many', { LIST: (far) => far.list(...paths, ...paths) });
+    const { code, stdout, stderr } = await reach(t, [source], ['list'], patient());
+    assert.deepEqual([code, linesOf(stdout).length, stderr], [0, 1000, '']);
+  });
+
+  it('other sockets again and again adds 64 at a search to a board, which serves others', async (t) => {
     const session = openSession(t);
     await session.launch('train');
-    const source = `
-      stdout.write(HELLO);
-      let last = 0;
-      const listNew = () => list(...Array.from({ length: 1000 }, () => '/far/x-' + (last += 1) + '.sock'));
-      onFrame.LIST = () => setInterval(listNew, 100);`;
-    const vias = [viaProgram(t, 'evil', source), via('good', session)].flatMap((one) => ['--via', one]);
-    const board = await startBoard(t, [], vias);
+    let number = 0;
+    const listNew = (far: Far): void => far.list(...Array.from({ length: 100 }, () => `/far/x-${number += 1}.sock`));
+    const LIST = (far: Far): void => {
+      const timer = setInterval(() => listNew(far), 500);
+      t.after(() => clearInterval(timer));
+    };
+    const board = await startBoard(t, [], optionsOf([viaFake(t, 'evil', { LIST }), via('good', session)]));
+    const last = async (): Promise<number> => Math.max(...(await newsOf(board)).ids);
     let id = -1;
     await untilSystems(board, (systems) => {
       id = systems.find(({ name, status }) => name === 'good/train' && status === 'active')?.id ?? -1;
       return id >= 0;
     });
-    const before = [Date.now(), Math.max(...(await newsOf(board)).ids)] as const;
+    const [start, first] = [performance.now(), await last()];
     assert.equal((await board.post(`/api/systems/${id}/pause`)).status, 202);
     await untilSystem(board, ({ status }) => status === 'paused', id);
-    await sleep(2000);
-    const { ids } = await newsOf(board);
-    const [seconds, added] = [(Date.now() - before[0]) / 1000, Math.max(...ids) - before[1]];
+    await until(async () => await last() > first + 64); // those of two searches
+    const added = await last() - first;
+    const seconds = (performance.now() - start) / 1000;
     assert.ok(added <= 64 * (seconds + 2), `${added} in ${seconds} s`);
-    assert.ok(ids.length <= 1100, `${ids.length}`); // those of the first list leave
   });
 
-  it('other sockets at each search: all of them at first, and those of a command; then 64', async (t) => {
-    const source = `
-      stdout.write(HELLO);
-      let last = 0;
-      onFrame.LIST = () => setInterval(() => list(...Array.from({ length: 200 }, () => {
-        return '/far/x-' + (last += 1) + '.sock';
-      })), 50);`;
-    const [folder] = foldersOf({ via: [viaProgram(t, 'churn', source)] });
-    const count = async (known?: Set<string>): Promise<number> => (await folder!.systems({}, known)).length;
-    assert.deepEqual([await count(new Set()), await count(new Set()), await count()], [200, 64, 200]);
-  });
-
-  it('paths that no client takes, none of which changes the exit code', async (t) => {
-    const long = ['x'.repeat(90), 'é'.repeat(50), 'x'.repeat(1e5)].map((name) => `/${name}.sock`);
-    const bad = ['', '/', '/x', '.sock', 'x.sock', '/x/', ...long];
-    const source = `
-      stdout.write(HELLO);
-      onFrame.LIST = () => list(...${JSON.stringify([...bad, '/far/train-7.sock', ...bad])});`;
-    assert.deepEqual(await reach(t, [viaProgram(t, 'm', source)], ['list']), { code: 0, stdout: LISTED, stderr: '' });
-  });
-
-  it('paths with control characters, and bodies with them and with labels', async (t) => {
+  it('control characters and labels as paths, bodies and reasons', async (t) => {
     const path = `/far/${HOSTILE.replaceAll(/\0|😀/g, '')}-7.sock`;
     const labels = { machine: 'gpu2', target: 'gpu2/train', label: 'gpu2/' };
     const body = { status: HOSTILE, name: HOSTILE, detail: HOSTILE, by: HOSTILE, ...labels };
-    const source = `
-      stdout.write(HELLO);
-      onFrame.LIST = () => list(${JSON.stringify(path)}, '/../gpu2/train-8.sock', '/gpu2/../gpu2\\ntrain-9.sock');
-      onFrame.DATA = (stream, text) => reply(stream, ${JSON.stringify(body)});`;
-    const target = viaProgram(t, 'm', source);
-    const lines = [
+    const manners: Manners = {
+      LIST: (far) => far.list(path, '/../gpu2/train-8.sock', '/gpu2/../gpu2\ntrain-9.sock'),
+      DATA: (far, stream) => far.reply(stream, body),
+    };
+    const [target, other] = [viaFake(t, 'm', manners), viaFake(t, 'm', manners)];
+    for (const args of [
       ['list'], ['list', '--json'], ['status', '--all'], ['info', '--all', '--json'], ['pause', '--all'],
-      ['status', 'm/nix'], ['status', 'nix', '--json'], ['wait', 'active', '--all', '--timeout', '1'],
-    ];
-    await Promise.all(lines.map(async (args) => {
-      const { stdout, stderr } = await reach(t, [target], args);
-      assertHarmless(stdout);
-      assertHarmless(stderr);
+      ['status', 'm/nix'], ['wait', 'active', '--all', '--timeout', '0.5'],
+    ]) {
+      const isRefused = args.some((word) => word.endsWith('nix'));
+      const { stdout, stderr } = await (isRefused ? reach(t, [other], args) : callVia([target], args));
+      assertHarmless(stdout + stderr);
       for (const line of linesOf(stdout)) {
         if (args.includes('--json')) assert.match((JSON.parse(line) as { target: string }).target, /^m\//);
         else assert.match(line, args[0] === 'list' ? /  m\/unix:\// : /^m\/(PW|train-8|gpu2 train-9)/);
       }
       const known = /^control-client: (m\/(PW|train-8|gpu2 train-9)|there is no system 'nix' on m)/;
       for (const line of linesOf(stderr)) assert.match(line, known);
-    }));
-    const refused = viaProgram(t, 'm', `
-      stdout.write(HELLO);
-      onFrame.OPEN = (stream) => send(stream, 'CLOSE', 'ENOENT ' + ${JSON.stringify(HOSTILE)});`);
-    for (const args of [['list'], ['pause', '--all', '--json'], ['pause', 'm/:80']]) {
-      const { stdout, stderr } = await reach(t, [refused], args);
-      assertHarmless(stdout + stderr);
     }
-    for (const script of [
-      `process.stderr.write(${JSON.stringify(HOSTILE)} + '\\n'); process.exit(1);`,
-      `stdout.write(${JSON.stringify(HOSTILE)} + '\\n'); setTimeout(() => process.exit(1), 200);`,
-      `stdout.write(HELLO); send(0, 'CLOSE', 'EVIL ' + ${JSON.stringify(HOSTILE)});`,
-    ]) {
-      const { code, stdout, stderr } = await reach(t, [viaProgram(t, 'm', script)], ['list']);
-      assert.deepEqual([code, stdout], [5, '']);
-      assertHarmless(stderr);
-      assert.match(stderr, /^control-client: m: .+\n$/);
+    const reason = join(makeFolder(t), 'reason');
+    writeFileSync(reason, `${HOSTILE}\n`);
+    const vias = [
+      viaFake(t, 'a', { OPEN: (far, stream) => far.send(stream, 'CLOSE', `EACCES ${HOSTILE}`) }),
+      viaFake(t, 'b', { hello: HELLO + frame(0, 'CLOSE', `EVIL ${HOSTILE}`) }),
+      viaShell('c', `cat ${reason} >&2; exit 1`), viaShell('d', `cat ${reason}; exit 1`),
+    ];
+    const { code, stderr } = await callVia(vias, ['list']);
+    assertHarmless(stderr);
+    const told = linesOf(stderr).map((line) => /^control-client: ([a-d])\b/.exec(line)?.[1]);
+    assert.deepEqual([code, told.sort()], [5, ['a', 'b', 'c', 'd']]);
+    for (const args of [['pause', '--all', '--json'], ['pause', 'a/:80']]) {
+      const ended = await callVia(vias.slice(0, 1), args);
+      assertHarmless(ended.stdout + ended.stderr);
     }
   });
 
-  it('names local sockets, which are not touched', { skip: lacks('Unix') }, async (t) => {
+  it('the names of local sockets gets nothing of them', async (t) => {
     const session = openSession(t);
-    const { requests, tokens } = await session.serve('train-7');
+    const { requests } = await session.serve('train-7');
     let connections = 0;
     const path = join(session.folder, 'other-8.sock');
     const server = createServer(() => (connections += 1)).listen(path);
     t.after(() => server.close());
-    await once(server, 'listening');
-    const source = `
-      stdout.write(HELLO);
-      onFrame.LIST = () => list(${JSON.stringify(join(session.folder, 'train-7.sock'))}, ${JSON.stringify(path)});`;
+    const target = viaFake(t, 'm', { LIST: (far) => far.list(join(session.folder, 'train-7.sock'), path) });
     const shutdown = ['shutdown', '--all', '--wait', '--timeout', '1'];
     for (const args of [['list'], ['pause', '--all'], ['pause', 'm/train'], shutdown]) {
-      const { stdout } = await reach(t, [viaProgram(t, 'm', source)], args, session.env);
+      const { stdout } = await callVia([target], args, session.env);
       if (args[0] !== 'shutdown') assert.match(stdout, /^m\/|m\/unix:/m);
     }
-    assert.deepEqual([requests, tokens, connections], [[], [], 0]);
+    assert.deepEqual([requests, connections], [[], 0]);
     assert.ok(existsSync(path));
   });
 
-  it('refusals, which change nothing for the systems of another machine', async (t) => {
-    const session = openSession(t);
-    await session.serve('train-7');
-    for (const [refusal, code, status] of [
-      ['ECONNREFUSED x', 3, 'offline'], ['ENOENT x', 3, 'offline'], ['EXIT2 x', 5, 'no answer'], ['', 5, 'no answer'],
-      ['econnrefused x', 5, 'no answer'], ['ECONNREFUSED', 5, 'no answer'], ['ETIMEDOUT x', 5, 'no answer'],
+  it('nothing, or a refusal, after a command may have got it: only what was not confirmed was not sent', async (t) => {
+    const [mute, rash, late] = [
+      viaFake(t, 'mute', { OPEN: () => {} }),
+      viaFake(t, 'rash', { OPEN: (far, stream) => far.send(stream, 'DATA', 'HTTP/1.1 2') }),
+      viaFake(t, 'late', { DATA: (far, stream) => far.send(stream, 'CLOSE', 'ECONNREFUSED gone') }),
+    ];
+    for (const [target, words, error] of [
+      [mute, ['mute/train', '--wait', '--timeout', '1'], 'mute/train: pause not sent: '],
+      [rash, ['rash/train', '--wait', '--timeout', '1'], 'rash/train: pause not sent: '],
+      [late, ['late/train'], 'late/train: pause sent, but no response (gone): it may still take effect'],
+      [late, ['late/:80'], 'late/:80: pause sent, but no response (gone): it may still take effect'],
     ] as const) {
-      const source = `stdout.write(HELLO); onFrame.OPEN = (stream) => send(stream, 'CLOSE', '${refusal}');`;
-      const targets = [via('good', session), viaProgram(t, 'bad', source)];
-      const ended = await reach(t, targets, ['status', 'train']);
-      const lines = linesOf(ended.stdout).sort();
-      assert.equal(ended.code, code, refusal);
-      assert.ok(lines[0]?.startsWith(`bad/train   ${status}`), lines[0]);
-      assert.equal(lines[1], 'good/train  active');
+      const { code, stderr } = await callVia([target], ['pause', ...words]);
+      assert.ok(stderr.startsWith(`control-client: ${error}`), stderr);
+      assert.equal(code, 5);
     }
-  });
-
-  it('a refusal after the connection was confirmed, which makes no system offline', async (t) => {
-    const source = `
-      stdout.write(HELLO);
-      onFrame.DATA = (stream) => send(stream, 'CLOSE', 'ECONNREFUSED gone');`;
-    const target = viaProgram(t, 'm', source);
-    for (const args of [['status', 'm/train'], ['pause', 'm/train'], ['pause', 'm/:80']]) {
-      const { code, stdout, stderr } = await reach(t, [target], args);
-      assert.equal(code, 5, stdout + stderr);
-      assert.doesNotMatch(stdout + stderr, /offline|not sent/);
-    }
-  });
-
-  it('nothing more, or never confirms', async (t) => {
-    const target = viaProgram(t, 'm', 'stdout.write(HELLO); onFrame.OPEN = () => {};');
-    const { code, stderr } = await reach(t, [target], ['pause', 'm/train', '--wait', '--timeout', '2']);
-    assert.equal(code, 5);
-    assert.match(stderr, /^control-client: m\/train: pause not sent: .+\n$/);
   });
 });

@@ -1,86 +1,71 @@
 // Tools that would have nothing left to wait for but a link that has ended: none of them ends in the middle.
 
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { makeFolder, preload, startProgram } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { LIMIT, until } from '../../wait.ts';
-import { startHelped } from '../kbctl/helpers.ts';
 import { openSession, startWeb } from '../client/systems.ts';
-import { quote, reach, viaProgram, viaShell } from './helpers.ts';
-import type { TestContext } from 'node:test';
+import { startHelped } from '../kbctl/helpers.ts';
+import { optionsOf, quote, viaFake, viaShell } from './helpers.ts';
 import type { Running } from '../../helpers.ts';
-import type { Session } from '../client/systems.ts';
 
-const NO_FRAME = 'it sent what is not a frame';
+const EXIT_7 = 'sh ended with exit code 7';
 
-/**
- * The value of --via for a far end that lists a system and then ends. Started again, it never says hello.
- *
- * @param end Its last statements.
- * @param flag The path of a file that is there from then on.
- */
-function viaLost(t: TestContext, label: string, end: string, flag: string = join(makeFolder(t), 'flag')): string {
-  return viaProgram(t, label, `
-    const { existsSync, writeFileSync } = require('node:fs');
-    if (!existsSync('${flag}')) stdout.write(HELLO);
-    onFrame.LIST = () => {
-      list('/far/train-7.sock');
-      writeFileSync('${flag}', '');
-      ${end}
-    };`);
-}
+/** A tool, and what it says of the machine that is lost while another one, with or without a system, connects. */
+const TOOLS: readonly [line: string, code: number, said: RegExp, hasSystem?: boolean][] = [
+  ['client pause --all', 5, new RegExp(`^b/train {2}ok\ncontrol-client: a(/train)?: (pause not sent: )?${EXIT_7}\n$`), true],
+  ['client wait active train --timeout 5', 4,
+    new RegExp(`^b/train {2}active\ncontrol-client: a/train: not active after \\S+ s: ${EXIT_7}\n$`), true],
+  ['console train', 1, new RegExp(`^control-console: a: ${EXIT_7}\n$`)],
+  ['kbctl train', 1, new RegExp(`^control-kbctl: a: ${EXIT_7}\n$`)],
+];
 
-/** The values of --via for a machine `a` that is lost while `b` still connects. */
-function viaPair(t: TestContext, session: Session): string[] {
-  const flag = join(makeFolder(t), 'flag');
-  const enter = `CONTROL_DIR=${session.env.CONTROL_DIR} exec "$@"`;
-  return [
-    viaLost(t, 'a', 'setTimeout(() => process.exit(7), 200);', flag),
-    viaShell('b', `until [ -e ${quote(flag)} ]; do sleep 0.1; done; sleep 0.5; ${enter}`),
-  ];
-}
-
-describe('a tool whose link ends', { ...LIMIT, concurrency: 4, skip: lacks('Unix') }, () => {
-  for (const [args, code, request] of [
-    [['pause', '--all'], 5, 'POST /api/pause'],
-    [['shutdown', 'train', '--json'], 5, 'POST /api/shutdown'],
-    [['status', 'b/train', 'a/train'], 5, 'GET /api/status'],
-    [['wait', 'active', 'train', '--timeout', '5'], 4, 'GET /api/info'],
-  ] as const) {
-    it(`while another machine connects serves that one, and says so: ${args.join(' ')}`, async (t) => {
+describe('a tool whose link ends', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
+  for (const [line, code, said, hasSystem = false] of TOOLS) {
+    it(`while another machine connects goes on with that one, and says so: ${line}`, async (t) => {
       const session = openSession(t);
-      const { requests } = await session.serve('train-8');
-      const ended = await reach(t, viaPair(t, session), args);
-      assert.equal(ended.code, code, JSON.stringify(ended));
-      assert.match(ended.stdout, /^b\/train {2}|"b\/unix:/m);
-      assert.match(ended.stdout + ended.stderr, /^(a\/train +no answer|control-client: a(\/train)?): /m);
-      assert.ok(requests.includes(request), requests.join());
-    });
-  }
-
-  for (const args of [
-    ['pause', '--all', '--wait'], ['resume', 'm/train', '--mine'], ['answer', '--yes', '--all'], ['status', 'train'],
-    ['run', 'evaluate', 'train'], ['pause', 'typo'],
-  ]) {
-    it(`reports a machine that sends what is not a frame: ${args.join(' ')}`, async (t) => {
-      const ended = await reach(t, [viaLost(t, 'm', "stdout.write('not a frame\\n');")], args);
-      const isTold = ended.code === 5 && (ended.stdout + ended.stderr).includes(NO_FRAME);
-      const isTypo = args.includes('typo') && ended.code === 2 && /no system 'typo' on m/.test(ended.stderr); // by then
-      assert.ok(isTold || isTypo, JSON.stringify(ended));
-    });
-  }
-
-  for (const tool of ['console', 'kbctl'] as const) {
-    it(`reports a system that was on the machine: control-${tool}`, async (t) => {
-      const args = [...viaPair(t, openSession(t)).flatMap((one) => ['--via', one]), 'train'];
+      if (hasSystem) await session.serve('train-8');
+      const flag = join(makeFolder(t), 'flag');
+      const lost = viaFake(t, 'a', {
+        LIST(far) {
+          far.list('/far/train-7.sock');
+          writeFileSync(flag, '');
+          setTimeout(far.end, 200);
+        },
+      });
+      const script = `until [ -e ${quote(flag)} ]; do sleep 0.1; done; sleep 0.5; exec "$@"`;
+      const other = viaShell('b', `CONTROL_DIR=${session.env.CONTROL_DIR}; export CONTROL_DIR; ${script}`);
+      const [tool = '', ...words] = line.split(' ');
+      const args = [...optionsOf([lost, other]), ...words];
       const { ended } = tool === 'kbctl' ? startHelped(t, args) : startProgram(t, tool, args);
-      const { code, stdout, stderr } = await ended;
-      assert.deepEqual([code, stdout], [1, '']);
-      assert.match(stderr, new RegExp(`^control-${tool}: a: .* ended with exit code 7\n$`));
+      const { code: found, stdout, stderr } = await ended;
+      assert.match(stdout + stderr, said);
+      assert.equal(found, code);
     });
   }
+
+  it('reports a machine that sends what is not a frame', async (t) => {
+    for (const args of [['pause', '--all', '--wait'], ['status', 'train']]) {
+      let starts = 0;
+      const rubbish = viaFake(t, 'm', {
+        START(far) {
+          starts += 1;
+          if (starts === 1) far.write('\ncontrol-dial 1\n');
+        },
+        LIST(far) {
+          far.list('/far/train-7.sock');
+          far.write('not a frame\n');
+        },
+        OPEN() {},
+      });
+      const { code, stdout, stderr } = await startProgram(t, 'client', ['--via', rubbish, ...args]).ended;
+      assert.match(stdout + stderr, /it sent what is not a frame/);
+      assert.equal(code, 5);
+    }
+  });
 });
 
 describe('a tool that ends before it is done', { ...LIMIT, skip: lacks('Unix') }, () => {
