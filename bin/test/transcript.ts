@@ -5,7 +5,7 @@
 //   @ a-1 {status: 'paused'}   a puppet at the socket a-1.sock of the folder; later lines change it; `gone` ends it
 //   @ gpu1/a-1 {}              the same in the folder gpu1/, as if on another machine
 //   @ b {}                     without a process id or `.sock`: at a port, which is shown as 127.0.0.1:B
-//   & train.jsonl end('4:00')  a file of the folder gets lines: texts, objects as JSON; a function is called with its path
+//   & train.jsonl end('4:00')  a file of the folder gets lines: texts, and objects as JSON; a function gets its path
 //   $ status a                 the tool; with `$b status`, at the address of b
 //   < pause                    a line of its standard input
 //   active                     what it prints; lines of stderr begin with `! `, the last one with a code other than 0
@@ -176,7 +176,7 @@ class Stage {
     return [...this.#puppets.values()].reduce((sum, { puppet }) => sum + puppet.served() + puppet.held(), 0);
   }
 
-  /** Puts the port of a puppet in place of its name in upper case, the folder in place of DIR, this machine of @HOST. */
+  /** Puts the port of a puppet in place of its name in upper case, the folder in place of DIR, and this machine. */
   #address(text: string): string {
     const port = (all: string, host: string = '', name: string = ''): string => {
       const { port } = this.#puppets.get(name.toLowerCase())?.puppet ?? {};

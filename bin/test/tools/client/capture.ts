@@ -30,6 +30,10 @@ process.env = new Proxy(process.env, {
     const own = runs.getStore()?.env ?? {};
     return name in own ? own[name] : env[name];
   },
+  set: (env, name: string, value: string) => {
+    env[name] = value;
+    return true;
+  },
 });
 
 /**

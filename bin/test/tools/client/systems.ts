@@ -2,7 +2,7 @@
 
 import { once } from 'node:events';
 import { mkdirSync, readFileSync } from 'node:fs';
-import { connect } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { launchSystem, makeFolder, makeSocketPath, preload, start, startForeign } from '../../helpers.ts';
@@ -11,6 +11,7 @@ import { until } from '../../wait.ts';
 import type { System } from '../../../../control.ts';
 import type { LaunchedSystem } from '../../helpers.ts';
 import type { ChildProcess } from 'node:child_process';
+import type fs from 'node:fs';
 import type { TestContext } from 'node:test';
 
 export { ACTIVE, type Respond, startWeb, type Web } from '../../puppet.ts';
@@ -56,44 +57,69 @@ export function openSession(t: TestContext): Session {
   return { env: { CONTROL_DIR: folder }, folder, launch, serve };
 }
 
-const TOOL_USER = 2_000_000_000 + process.pid; // who has no other folders
+// ───── This user's folder and port ───────────────────────────────────────────────────────────────────────────────
 
-/**
- * The environment of a tool whose user has only the folder of a session and, as localhost:8391, where a developer may
- * have a program, a port of 127.0.0.1. For root alone, whom the tool trusts.
- *
- * @param owner The user who listens at that port, or a file with the user, once there is one.
- */
-export function hereIs(folder: string, port: number, owner: number | string = TOOL_USER): NodeJS.ProcessEnv {
-  const hexOf = (number: number): string => `:${number.toString(16).toUpperCase().padStart(4, '0')}`;
-  const program = `
-    import fs from 'node:fs';
-    import { Socket } from 'node:net';
-    process.geteuid = () => ${TOOL_USER};
-    const { connect } = Socket.prototype;
-    Socket.prototype.connect = function (...args) {
-      const [options] = args.flat();
-      if (options?.port === 8391) Object.assign(options, { port: ${port}, host: '127.0.0.1' });
-      return connect.apply(this, args);
-    };
-    const { existsSync, readFileSync } = fs;
-    const owner = () => {
-      const given = ${JSON.stringify(owner)};
-      return typeof given === 'number' ? given : existsSync(given) ? readFileSync(given, 'utf8') : ${TOOL_USER};
-    };
-    fs.readFileSync = (path, ...rest) => {
-      const text = readFileSync(path, ...rest);
-      if (!/^\\/proc\\/self\\/net\\/tcp6?$/.test(path)) return text;
-      const lines = text.split('\\n').map((line) => line.trim().split(/ +/));
-      const present = lines.filter(([, local = '']) => !local.endsWith('${hexOf(8391)}'));
-      return present.map(([number, local = '', ...others]) => {
-        if (local.endsWith('${hexOf(port)}')) others[5] = owner();
-        return ['', number, local.replace(/${hexOf(port)}$/, '${hexOf(8391)}'), ...others].join(' ');
-      }).join('\\n');
-    };
-  `;
-  return { ...preload(program), CONTROL_DIR: undefined, XDG_RUNTIME_DIR: join(folder, '..') };
+/** What is taken for localhost:8391, where a developer may have a program. */
+export interface Place {
+  /** The port that is taken for 8391. */
+  port: number;
+  /** The user who listens there, by default that of the tool; or a file with the user, once there is one. */
+  owner?: number | string;
+  /** Whether nobody can tell who listens at a port. */
+  isHidden?: boolean;
 }
+
+/** Who has no other folders. */
+export const TOOL_USER: number = 2_000_000_000 + process.pid;
+
+/** Makes a process take a place for its own. Also runs as text elsewhere. */
+export function settle(
+  files: typeof fs,
+  { prototype }: typeof Socket,
+  user: number,
+  find: () => Place | undefined,
+): void {
+  const { existsSync, readFileSync } = files;
+  const { connect } = prototype as { connect: any };
+  const { geteuid } = process;
+  const hexOf = (port: number): string => `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
+  const ownerOf = ({ owner = user }: Place): number | string => {
+    return typeof owner === 'number' ? owner : existsSync(owner) ? readFileSync(owner, 'utf8') : user;
+  };
+  process.geteuid = () => find() === undefined ? geteuid?.() ?? -1 : user;
+  prototype.connect = function (...args: any[]) {
+    const [options] = args.flat();
+    const place = find();
+    if (options?.port === 8391 && place !== undefined) Object.assign(options, { port: place.port, host: '127.0.0.1' });
+    return connect.apply(this, args);
+  };
+  files.readFileSync = ((path: string, ...rest: [any]) => {
+    const place = find();
+    if (place === undefined || !/^\/proc\/self\/net\/tcp6?$/.test(path)) return readFileSync(path, ...rest);
+    if (place.isHidden === true) throw new Error('hidden');
+    const [port, end] = [hexOf(8391), hexOf(place.port)];
+    const lines = String(readFileSync(path)).split('\n').map((line) => line.trim().split(/ +/));
+    const present = lines.filter(([, local = '']) => !local.endsWith(port));
+    return present.map(([number, local = '', ...others]) => {
+      if (local.endsWith(end)) others[5] = String(ownerOf(place));
+      return ['', number, local.endsWith(end) ? local.replace(end, port) : local, ...others].join(' ');
+    }).join('\n');
+  }) as typeof readFileSync;
+}
+
+/** The variables with which tools find nothing but what is in the folder, and at the port. */
+export function variablesOf(folder: string): NodeJS.ProcessEnv {
+  return { CONTROL_DIR: undefined, XDG_RUNTIME_DIR: join(folder, '..') };
+}
+
+/** The environment of a tool there: for root alone, whom it trusts. */
+export function hereIs(folder: string, port: number, owner?: number | string): NodeJS.ProcessEnv {
+  const place = JSON.stringify({ port, owner });
+  const imports = "import fs from 'node:fs'; import { Socket } from 'node:net';";
+  return { ...preload(`${imports} (${settle})(fs, Socket, ${TOOL_USER}, () => (${place}));`), ...variablesOf(folder) };
+}
+
+// ───── Systems ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Starts a server that accepts connections and never responds. Returns its target. */
 export async function startSilent(t: TestContext, socketPath?: string): Promise<string> {
@@ -129,17 +155,22 @@ export interface OwnProcess {
   stop(): Promise<void>;
 }
 
-/** @param system The source text of its hooks. */
+/**
+ * @param system The source text of its hooks.
+ * @param env With `CONTROL_DIR`, it also has a socket, as `train`.
+ */
 export async function startOwnProcess(
   t: TestContext,
   system: string = '{ step: () => new Promise((end) => setTimeout(end, 1)) }',
+  env: NodeJS.ProcessEnv = {},
 ): Promise<OwnProcess> {
+  const name = env['CONTROL_DIR'] === undefined ? '' : "name: 'train'";
   const program = `
     import { launch } from ${JSON.stringify(pathToFileURL('dist/control.js'))};
     const onListening = ({ port }) => console.log('port ' + port);
-    launch({ ...${system}, onListening }, { webApiAddress: ['127.0.0.1', 0] });
+    launch({ ...${system}, onListening }, { webApiAddress: ['127.0.0.1', 0], ${name} });
   `;
-  const { child, shows, output } = start(t, process.execPath, ['--input-type=module', '--eval', program]);
+  const { child, shows, output } = start(t, process.execPath, ['--input-type=module', '--eval', program], env);
   await shows(/port \d+\n/);
   const stop = async (): Promise<void> => {
     child.kill('SIGSTOP');
