@@ -1,7 +1,8 @@
 // The pages that cite tests: what bin/guarantees.md promises and what bin/track-record.md tells has a test each.
 
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { citationsIn, PAGE, readRows, revert, rowOf } from '../dev/trials/record.ts';
 import { MENDS } from '../dev/trials/table.ts';
@@ -60,7 +61,14 @@ function assertCited(page: string): void {
     const titles = [...readFileSync(path, 'utf8').matchAll(TITLE)].map(([, , literal = '']) => {
       return literal.replaceAll(/\\(.)/g, '$1');
     });
+    titles.push(...path.endsWith('/transcripts.test.ts') ? scenesIn(dirname(path)) : []);
     assert.ok(titles.includes(title), `${path} has no test or suite '${title}'`);
     assert.ok(!title.includes('${'), `the title has a variable part, so its suite must be cited: '${title}'`);
   }
+}
+
+/** The titles of the scenes of a folder's transcripts. */
+function scenesIn(folder: string): string[] {
+  const names = readdirSync(folder).filter((name) => name.endsWith('.txt'));
+  return names.flatMap((name) => readFileSync(join(folder, name), 'utf8').match(/(?<=^# ).*/gm) ?? []);
 }

@@ -2,16 +2,18 @@
 // file: a change of words is a diff to read.
 //
 //   # a scene: it begins without systems, and in an empty folder
-//   @ a-1 {status: 'paused'}   a puppet at the socket a-1.sock of the folder; later lines change it; `gone` ends it
+//   @ a-1 {status: 'paused'}   a puppet at the socket a-1.sock of the folder; later lines change it; `gone: true` ends
+//                              it, and the next line starts another one there
 //   @ gpu1/a-1 {}              the same in the folder gpu1/, as if on another machine
 //   @ b {}                     without a process id or `.sock`: at a port, which is shown as 127.0.0.1:B
 //   & train.jsonl end('4:00')  a file of the folder gets lines: texts, and objects as JSON; a function gets its path
 //   $ status a                 the tool; with `$b status`, at the address of b
 //   < pause                    a line of its standard input
 //   active                     what it prints; lines of stderr begin with `! `, the last one with a code other than 0
-//   > a-1 POST /api/pause      what systems receive, other than GET; nothing else may arrive
+//   > a-1 POST /api/pause      what systems receive, other than GET, without the usual sender; nothing else may arrive
 //   $ pause {a|'b c'}          once with each; the words become {} if the outputs differ in nothing else
-//   $a wait paused &           the next lines change what it sees; `$ fg` waits for its end, and shows the rest
+//   $a wait {paused|active} &  in the background, both at once; each line with @ waits until they have seen the one
+//                              before. `$ fg` waits for their ends, and shows the rest
 //   ~                          an empty line that is printed; DIR is the folder, of logs, too; N s is a duration
 //
 // What a puppet can do is in puppet.ts.
@@ -23,17 +25,21 @@ import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { UsageError } from '../shared/cli.ts';
+import { BY } from '../shared/client.ts';
 import { assertHarmless, type Ended } from './helpers.ts';
 import { lacks } from './needs.ts';
 import { type Puppet, startPuppet } from './puppet.ts';
 import { openSession } from './tools/client/systems.ts';
 import { END_MS, inTime, LIMIT, until } from './wait.ts';
 
-/** Runs the tool, usually in this process. A usage error may be thrown. */
+/** Runs the tool, usually in this process. An error may be thrown; a usage error means exit code 2, others 1. */
 export type Tool = (args: readonly string[], env: NodeJS.ProcessEnv, input: string, t: TestContext) => Promise<Ended>;
 
 const IS_RECORDING = process.env['RECORD'] === '1' && process.env['CI'] === undefined;
 const SUITE = { ...LIMIT, concurrency: IS_RECORDING ? 1 : 4, skip: lacks('Unix') };
+
+/** The sender in a query, unless a line gives another one. */
+const USUAL_SENDER = new RegExp(`by=${encodeURIComponent(BY)}&?`);
 
 /** What differs from run to run or between versions of Node, or is too long to read. */
 const VARIABLE: readonly (readonly [pattern: RegExp, show: (all: string) => string])[] = [
@@ -63,6 +69,7 @@ export function transcript(path: string, toolName: string, tool: Tool, names: Re
 
 interface Seen {
   puppet: Puppet;
+  isGone: boolean;
   /** How many of its requests have been shown. */
   shown: number;
 }
@@ -74,8 +81,8 @@ class Stage {
   readonly #names: Record<string, unknown>;
   readonly #folder: string;
   readonly #puppets: Map<string, Seen> = new Map();
-  /** What runs in the background. */
-  #running: Promise<string[]> | undefined;
+  /** What runs in the background: how many at once, and what they show at their ends. */
+  #running: { count: number; hasEnded: boolean; shown: Promise<string[]> } | undefined;
 
   constructor(t: TestContext, toolName: string, tool: Tool, names: Record<string, unknown>) {
     [this.#t, this.#toolName, this.#tool, this.#names] = [t, toolName, tool, names];
@@ -104,13 +111,31 @@ class Stage {
     const [, name = '', source = ''] = /^@ (\S+) ?(.*)$/.exec(line) ?? assert.fail(line);
     const { gone, ...change } = this.#read(source || '{}') as Puppet['state'];
     const known = this.#puppets.get(name);
-    if (gone === true) return known?.puppet.end();
-    if (known !== undefined) return known.puppet.set(change);
+    if (known !== undefined) await this.#untilSeen(known, line);
+    if (known === undefined || known.isGone) return this.#startPuppet(name, change, known);
+    if (gone !== true) return known.puppet.set(change);
+    known.isGone = true;
+    known.puppet.end();
+  }
+
+  async #startPuppet(name: string, state: Puppet['state'], before?: Seen): Promise<void> {
     const [, title] = /^(.+(?=\.sock$)|.+-\d+$)/.exec(name) ?? [];
     const path = join(this.#folder, `${title}.sock`);
     if (name.includes('/')) mkdirSync(dirname(path), { recursive: true, mode: 0o700 }); // another machine's folder
-    const place = title === undefined ? {} : { socketPath: path };
-    this.#puppets.set(name, { puppet: await startPuppet(this.#t, change, place), shown: 0 });
+    const place = title === undefined ? { port: before?.puppet.port ?? 0 } : { socketPath: path };
+    const puppet = await startPuppet(this.#t, state, place);
+    puppet.urls.unshift(...before?.puppet.urls ?? []);
+    this.#puppets.set(name, { puppet, isGone: false, shown: before?.shown ?? 0 });
+  }
+
+  /** Resolves when all that runs in the background has seen how a puppet is now. */
+  async #untilSeen(seen: Seen, line: string): Promise<void> {
+    const running = this.#running;
+    if (running === undefined) return;
+    const isSeen = (): boolean => seen.puppet.met() >= running.count;
+    await until(() => running.hasEnded || isSeen(), () => `${line}: what runs has not seen the line before`);
+    await visit(seen); // so its responses have been sent
+    assert.ok(!running.hasEnded, `${line}: what runs has ended before`);
   }
 
   /** Adds lines to a file of the folder, or does something with its path. */
@@ -134,46 +159,59 @@ class Stage {
   async #typeEach(line: string, input: string): Promise<string[]> {
     const [all = '', list] = /\{([^{}"]*\|[^{}"]*)\}/.exec(line) ?? [];
     if (list === undefined) return this.#type(line, input);
-    const results: [shown: string, abstract: string][] = [];
-    for (const word of list.split('|')) {
-      const shown = (await this.#type(line.replace(all, () => word), input)).join('\n');
-      const bare = wordsOf(word).join('');
-      const quoted = shown.replaceAll(`'${bare}'`, "'{}'").replaceAll(`"${bare}"`, '"{}"');
-      const pattern = new RegExp(`(?<![\\w.])${bare.replaceAll(/\W/g, '\\$&')}(?![\\w.])`, 'g');
-      results.push([shown, /\w/.test(bare) ? quoted.replaceAll(pattern, '{}') : quoted]);
+    const words = list.split('|');
+    const typed = (word: string): string => line.replace(all, () => word);
+    if (!line.endsWith(' &')) {
+      const shown: string[][] = [];
+      for (const word of words) shown.push(await this.#type(typed(word), input));
+      return mergeShown(words, shown);
     }
-    const distinct = new Set(results.map(([shown]) => shown));
-    const abstract = new Set(results.map(([, one]) => one));
-    const texts = distinct.size > 1 && abstract.size === 1 ? [...abstract] : [...distinct];
-    return texts.flatMap((text) => text !== '' ? text.split('\n') : texts.length > 1 ? ['(nothing)'] : []);
+    const before = this.#countServed();
+    const running = Promise.all(words.map((word) => this.#start(typed(word), input)));
+    return this.#leave(line, words.length, before, running.then((shown) => mergeShown(words, shown)));
   }
 
   async #type(line: string, input: string): Promise<string[]> {
-    const [, name = '', text = '', background] = /^\$(\S*)(?: (.*?)( &)?)?$/.exec(line) ?? assert.fail(line);
-    if (text === 'fg') {
-      const running = this.#running ?? assert.fail('nothing runs in the background');
+    if (line === '$ fg') {
+      const { shown, count } = this.#running ?? assert.fail('nothing runs in the background');
+      const lines = await shown;
       this.#running = undefined;
-      return running;
+      return [...lines, ...count > 1 ? this.#newPosts().sort() : this.#newPosts()];
     }
+    const before = this.#countServed();
+    const shown = this.#start(line, input);
+    if (line.endsWith(' &')) return this.#leave(line, 1, before, shown);
+    return [...await shown, ...this.#newPosts()];
+  }
+
+  /** Runs the tool until it ends. Resolves with what it prints. */
+  async #start(line: string, input: string): Promise<string[]> {
+    const [, name = '', text = ''] = /^\$(\S*)(?: (.*?)(?: &)?)?$/.exec(line) ?? assert.fail(line);
     const words = wordsOf(text).map((word) => this.#address(word));
     const place = name === '' ? [] : ['--host', '127.0.0.1', '--port', `${this.#puppets.get(name)?.puppet.port}`];
-    const before = this.#countServed();
     const env = name === '' ? { CONTROL_DIR: this.#folder, XDG_STATE_HOME: dirname(this.#folder) } : {};
     const ending = this.#tool([...place, ...words], env, input, this.#t);
-    const ended = inTime(ending, () => `${line}: does not end`, END_MS).catch((error: Error) => {
-      if (!(error instanceof UsageError)) throw error;
-      return { code: 2, stdout: '', stderr: `${this.#toolName}: ${error.message}\n` };
+    const orFailed = ending.catch((error: Error): Ended => {
+      return { code: error instanceof UsageError ? 2 : 1, stdout: '', stderr: `${this.#toolName}: ${error.message}\n` };
     });
-    const shown = ended.then((one) => this.#show(one, name === '' && this.#puppets.size > 1));
-    if (background === undefined) return shown;
-    this.#running = shown;
-    await until(() => this.#countServed() > before, () => `${line}: asks no system`);
+    const ended = await inTime(orFailed, () => `${line}: does not end`, END_MS);
+    return this.#show(ended, name === '' && this.#puppets.size > 1 && words[0] !== 'list'); // which has an order
+  }
+
+  /** Leaves it in the background once it has sent requests. */
+  async #leave(line: string, count: number, servedBefore: number, shown: Promise<string[]>): Promise<string[]> {
+    const running = { count, hasEnded: false, shown };
+    this.#running = running;
+    void shown.catch(() => {}).then(() => (running.hasEnded = true)); // `fg` reports a failure
+    const isSeen = (): boolean => running.hasEnded || this.#countServed() >= servedBefore + count;
+    await until(isSeen, () => `${line}: asks no system`);
     return [];
   }
 
-  /** How many requests have been served, or wait for a puppet. */
+  /** How many requests have been served, wait for a puppet, or have been refused. */
   #countServed(): number {
-    return [...this.#puppets.values()].reduce((sum, { puppet }) => sum + puppet.served() + puppet.held(), 0);
+    const counts = [...this.#puppets.values()].map(({ puppet }) => puppet.served() + puppet.held() + puppet.refused());
+    return counts.reduce((sum, count) => sum + count, 0);
   }
 
   /** Puts the port of a puppet in place of its name in upper case, the folder in place of DIR, and this machine. */
@@ -191,9 +229,9 @@ class Stage {
     assertHarmless(stdout + stderr);
     const printed = this.#linesOf(stdout);
     const errors = this.#linesOf(stderr).map((line) => `! ${line.replace(`${this.#toolName}: `, '')}`);
-    if (isMixed) for (const lines of [printed, errors]) lines.sort();
+    if (isMixed) for (const lines of [printed, errors]) sortByFirstWord(lines);
     if (code !== 0) errors.push(`! [${code}] ${(errors.pop() ?? '').slice(2)}`.trimEnd());
-    return [...printed, ...errors, ...this.#newPosts()];
+    return [...printed, ...errors];
   }
 
   #linesOf(text: string): string[] {
@@ -214,12 +252,33 @@ class Stage {
 
   #newPosts(): string[] {
     return [...this.#puppets].flatMap(([name, seen]) => {
-      const { requests } = seen.puppet;
-      const posts = requests.slice(seen.shown).filter((request) => !request.startsWith('GET'));
-      seen.shown = requests.length;
-      return posts.map((request) => `> ${name} ${request}`);
+      const { urls } = seen.puppet;
+      const posts = urls.slice(seen.shown).filter((request) => !request.startsWith('GET'));
+      seen.shown = urls.length;
+      return posts.map((request) => `> ${name} ${request.replace(USUAL_SENDER, '').replace(/[?&]$/, '')}`);
     });
   }
+}
+
+/** What is shown once for all words: all that is different, or the same with {} in place of the word. */
+function mergeShown(words: readonly string[], all: readonly string[][]): string[] {
+  const results = all.map((lines, index) => {
+    const shown = lines.join('\n');
+    const bare = wordsOf(words[index] ?? '').join('');
+    const quoted = shown.replaceAll(`'${bare}'`, "'{}'").replaceAll(`"${bare}"`, '"{}"');
+    const pattern = new RegExp(`(?<![\\w.])${bare.replaceAll(/\W/g, '\\$&')}(?![\\w.])`, 'g');
+    return [shown, /\w/.test(bare) ? quoted.replaceAll(pattern, '{}') : quoted] as const;
+  });
+  const distinct = new Set(results.map(([shown]) => shown));
+  const abstract = new Set(results.map(([, one]) => one));
+  const texts = distinct.size > 1 && abstract.size === 1 ? [...abstract] : [...distinct];
+  return texts.flatMap((text) => text !== '' ? text.split('\n') : texts.length > 1 ? ['(nothing)'] : []);
+}
+
+/** Keeps the order of the lines of each system. */
+function sortByFirstWord(lines: string[]): void {
+  const wordOf = (line: string): string => /^(! )?\S+/.exec(line)?.[0] ?? '';
+  lines.sort((one, other) => wordOf(one) < wordOf(other) ? -1 : Number(wordOf(one) > wordOf(other)));
 }
 
 /** Resolves when a puppet has served a request, or is gone. */

@@ -3,14 +3,25 @@
 import { execFileSync } from 'node:child_process';
 import { chmodSync, mkdirSync, readdirSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
+import { describe } from 'node:test';
 import { HOSTILE, MISSING_TOKEN, TOKEN } from '../../helpers.ts';
 import { leaveSocket } from '../../module/helpers.ts';
 import { transcript } from '../../transcript.ts';
+import { LIMIT } from '../../wait.ts';
 import { call } from './helpers.ts';
 import * as story from './story.ts';
 import type { IncomingMessage } from 'node:http';
 
 const FOLDER = 'bin/test/tools/client';
+const BOOLEAN = { approved: { type: 'boolean' } };
+
+/** The time some seconds ago. */
+const ago = (seconds: number): string => new Date(Date.now() - 1000 * seconds).toISOString();
+
+/** A question as a server lists it: by default, 200 s old, with one parameter. */
+const ask = (id: string, message: string, parameters: unknown = BOOLEAN, more: object = {}): object => {
+  return { id, message, parameters, at: ago(200), ...more };
+};
 
 /** A response that refuses a command. */
 const refuse = (code: number, error: string): object => ({ code, error });
@@ -35,11 +46,11 @@ const PLACES = {
   },
 };
 
-/** So many seconds before now. */
-const ago = (seconds: number): string => new Date(Date.now() - seconds * 1000).toISOString();
+const SYSTEM = { HOSTILE, TOKEN, MISSING_TOKEN, HOST: hostname(), BOOLEAN, ago, ask, refuse, echo };
+const NAMES = { ...SYSTEM, ...PLACES, ...story };
 
-const NAMES = { HOSTILE, TOKEN, MISSING_TOKEN, HOST: hostname(), refuse, echo, ago, ...PLACES, ...story };
-
-for (const name of readdirSync(FOLDER).filter((one) => one.endsWith('.txt'))) {
-  transcript(`${FOLDER}/${name}`, 'control-client', call, NAMES);
-}
+describe('control-client', { ...LIMIT, concurrency: 2 }, () => { // many scenes wait for seconds
+  for (const name of readdirSync(FOLDER).filter((one) => one.endsWith('.txt'))) {
+    transcript(`${FOLDER}/${name}`, 'control-client', call, NAMES);
+  }
+});

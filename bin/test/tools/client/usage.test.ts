@@ -1,15 +1,13 @@
-// Usage errors of control-client by its environment, and its whole help; usage.txt has the command line.
+// Usage errors of control-client by its environment, and what that is for; usage.txt has the command line.
 
 import assert from 'node:assert/strict';
 import { resolve } from 'node:path';
 import { describe, it } from 'node:test';
 import { inspect } from 'node:util';
-import { VERBS } from '../../../client/verbs.ts';
 import { UsageError } from '../../../shared/cli.ts';
-import { createClient } from '../../../shared/client.ts';
-import { helpOf } from '../../../shared/commands.ts';
-import { WRONG_ACCESS } from '../../helpers.ts';
+import { makeSocketPath, WRONG_ACCESS } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { startPuppet } from '../../puppet.ts';
 import { LIMIT } from '../../wait.ts';
 import { call, run } from './helpers.ts';
 
@@ -45,44 +43,32 @@ describe('control-client refuses', LIMIT, () => {
 });
 
 describe('The address in the environment', { ...LIMIT, skip: lacks('Unix') }, () => {
-  it('is CONTROL_HOST and CONTROL_PORT, or CONTROL_SOCKET, and options win', (t) => {
-    const empty = { CONTROL_HOST: '', CONTROL_PORT: '', CONTROL_SOCKET: '' };
-    t.after(() => Object.assign(process.env, empty, { CONTROL_PORT: '1' }));
-    const both = { CONTROL_HOST: 'gpu1', CONTROL_PORT: '9000' };
-    const rows: [options: Parameters<typeof createClient>[0], env: NodeJS.ProcessEnv, url: string][] = [
-      [{}, {}, 'http://localhost:8391'],
-      [{}, both, 'http://gpu1:9000'],
-      [{}, { CONTROL_SOCKET: '/a' }, 'unix:/a'],
-      [{ port: '1' }, { CONTROL_HOST: 'gpu1', CONTROL_PORT: 'wrong' }, 'http://gpu1:1'],
-      [{ host: 'gpu2' }, { CONTROL_HOST: '/', CONTROL_PORT: '9000' }, 'http://gpu2:9000'],
-      [{ host: 'gpu2', port: '1' }, { CONTROL_SOCKET: '/a' }, 'http://gpu2:1'],
-      [{ port: '1' }, { CONTROL_HOST: 'gpu1', CONTROL_SOCKET: '/a' }, 'http://gpu1:1'],
-      [{ host: 'gpu2' }, { CONTROL_PORT: '9000', CONTROL_SOCKET: '/a' }, 'http://gpu2:9000'],
-      [{ host: '[::1]' }, {}, 'http://[::1]:8391'],
-      [{ socket: '/b' }, { CONTROL_HOST: 'gpu1', CONTROL_PORT: 'wrong' }, 'unix:/b'],
-      [{ socket: '/b' }, { CONTROL_SOCKET: 'x'.repeat(200) }, 'unix:/b'],
+  it('is CONTROL_HOST and CONTROL_PORT, or CONTROL_SOCKET; options and targets win', async (t) => {
+    const [path, other] = [makeSocketPath(t), makeSocketPath(t)];
+    const active = await startPuppet(t);
+    const paused = await startPuppet(t, { status: 'paused' });
+    await startPuppet(t, { status: 'pausing' }, { socketPath: path });
+    await startPuppet(t, { status: 'resuming' }, { socketPath: other });
+    const [port, itsPort, host] = [`${active.port}`, `${paused.port}`, '127.0.0.1'];
+    const rows: [args: string[], env: NodeJS.ProcessEnv, shown: string][] = [
+      [[], { CONTROL_HOST: host, CONTROL_PORT: port }, 'active'],
+      [[], { CONTROL_PORT: port }, 'active'],
+      [[], { CONTROL_SOCKET: path }, 'pausing'],
+      [['--port', itsPort], { CONTROL_HOST: host, CONTROL_PORT: 'wrong' }, 'paused'],
+      [['--host', host], { CONTROL_HOST: '/', CONTROL_PORT: port }, 'active'],
+      [['--host', host, '--port', itsPort], { CONTROL_SOCKET: path }, 'paused'],
+      [['--port', itsPort], { CONTROL_HOST: host, CONTROL_SOCKET: path }, 'paused'],
+      [['--host', host], { CONTROL_PORT: port, CONTROL_SOCKET: path }, 'active'],
+      [['--socket', other], { CONTROL_HOST: host, CONTROL_PORT: 'wrong' }, 'resuming'],
+      [['--socket', other], { CONTROL_SOCKET: 'x'.repeat(200) }, 'resuming'],
+      [[paused.target], { CONTROL_HOST: '/', CONTROL_PORT: 'wrong', CONTROL_SOCKET: 'x'.repeat(200) },
+        `${paused.target}  paused`],
     ];
-    for (const [options, env, url] of rows) {
-      Object.assign(process.env, empty, env);
-      assert.equal(createClient(options).baseUrl, url, JSON.stringify([options, env]));
+    const empty = { CONTROL_HOST: '', CONTROL_PORT: '', CONTROL_SOCKET: '' };
+    for (const [args, env, shown] of rows) {
+      const ended = await call(['status', ...args], { ...empty, ...env });
+      assert.deepEqual(ended, { code: 0, stdout: `${shown}\n`, stderr: '' }, JSON.stringify([args, env]));
     }
-  });
-});
-
-describe('The help of control-client', LIMIT, () => {
-  it('lists every command, and every word for help prints it', async () => {
-    const { stdout } = await call(['help']);
-    for (const entry of VERBS) assert.ok(stdout.includes(`\n${helpOf(entry)}\n`), entry.name);
-    assert.doesNotMatch(stdout, /\bquit\b/, 'a command of the console');
-    for (const word of ['--help', '-h', 'HELP', 'h', '?']) {
-      assert.deepEqual(await call([word]), { code: 0, stdout, stderr: '' }, word);
-    }
-  });
-
-  it('is printed instead of a refusal', async () => {
-    const whole = await call(['--help']);
-    assert.deepEqual(await call(['pasue', '--help']), whole);
-    assert.deepEqual(await call(['help', '--help']), whole);
   });
 });
 
