@@ -45,7 +45,7 @@ export function preset(first: number): () => void {
  * @param act What the test does while the host stands still; it may release the host itself.
  */
 export async function standAtEach(
-  t: TestContext, source: string, act: (port: number, release: () => void) => Promise<void>, result: unknown,
+  t: TestContext, source: string, act: (client: Connection, release: () => void) => Promise<void>, result: unknown,
 ): Promise<void> {
   const host = runHost(t, `
     const server = await serve();
@@ -75,6 +75,7 @@ export async function standAtEach(
     await server.close();
   `);
   const port = await host.hear<number>();
+  const connection = new Connection(port);
   let rounds = 0;
   for (; await host.hear() === 'stands still'; rounds += 1) {
     let isReleased = false;
@@ -82,10 +83,11 @@ export async function standAtEach(
       if (!isReleased) host.release();
       isReleased = true;
     };
-    await act(port, release);
+    await act(connection, release);
     release();
     assert.deepEqual(await host.hear(), result, `access ${rounds}`);
   }
+  connection.socket.destroy();
   t.diagnostic(`${rounds} accesses`);
   assert.ok(rounds > 10, `${rounds} accesses`);
   await host.ends();

@@ -68,7 +68,7 @@ describe('A look', LIMIT, () => {
         const { store } = Atomics;
         Atomics.store = (...args) => {
           store(...args);
-          Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 400);
+          Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 200);
         };
       };
       const { Worker } = threads;
