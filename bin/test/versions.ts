@@ -1,11 +1,15 @@
 // Past versions of this repository, from its history.
 
 import { execFile, execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { VERSION } from '../../control.ts';
 
 const COUNT = 3;
+
+/** Later runs find the versions there that an earlier one has built. */
+const CACHE = resolve('.test', 'past');
 
 /** Lets root read the clone of another user. */
 const ENVIRONMENT = {
@@ -15,6 +19,8 @@ const ENVIRONMENT = {
 interface Past {
   version: string;
   commit: string;
+  /** The one that has its `dist/`, once it is built. */
+  folder: string;
 }
 
 /** The last commits of the three minor versions before this one, the latest first. Null without a full history. */
@@ -22,22 +28,32 @@ export function findPast(): Past[] | null {
   const past: Past[] = [];
   try {
     const lastCommits = git('log', '--format=%P', '-G"version":', '--', 'package.json').match(/\S+/g) ?? [];
-    for (const commit of ['HEAD', ...lastCommits]) {
-      const { version } = JSON.parse(git('show', `${commit}:./package.json`));
+    for (const name of ['HEAD', ...lastCommits]) {
+      const { version } = JSON.parse(git('show', `${name}:./package.json`));
       const known = [VERSION, ...past.map((one) => one.version)].map(minorOf);
-      if (!known.includes(minorOf(version))) past.push({ version, commit });
+      if (known.includes(minorOf(version))) continue;
+      const commit = git('rev-parse', name).trim();
+      past.push({ version, commit, folder: join(CACHE, commit) });
       if (past.length === COUNT) return past;
     }
   } catch {} // no git, no repository, or a commit is not in the clone
   return null;
 }
 
-/** Builds a version in a new folder, as its package.json says, with the development dependencies of this one. */
-export async function build({ version, commit }: Past, parent: string): Promise<void> {
+/** Builds a version, as its package.json says, with the development dependencies of this one. */
+export async function build({ commit, folder }: Past): Promise<void> {
+  if (existsSync(folder)) return;
+  mkdirSync(CACHE, { recursive: true });
+  const draft = mkdtempSync(join(CACHE, 'draft-'));
   const script = `
-    mkdir "$0" && git archive ${commit} | tar -x -C "$0" && ln -s "$1" "$0" && cd "$0" && npm run --silent build`;
-  const args = ['-c', script, join(parent, version), resolve('node_modules')];
-  await promisify(execFile)('sh', args, { env: ENVIRONMENT });
+    cd "$0" && git -C "$2" archive ${commit} | tar -x && ln -s "$1" . && npm run --silent build`;
+  try {
+    const args = ['-c', script, draft, resolve('node_modules'), process.cwd()];
+    await promisify(execFile)('sh', args, { env: ENVIRONMENT });
+    if (!existsSync(folder)) renameSync(draft, folder); // all of it or nothing
+  } finally {
+    rmSync(draft, { recursive: true, force: true });
+  }
 }
 
 function git(...args: string[]): string {
