@@ -176,15 +176,6 @@ describe('The folders of a user', { ...SUITE, concurrency: 1 }, () => {
     }
   });
 
-  it('are not used for a name that a server of this process has there already', async (t) => {
-    openFolders(t);
-    await startServer(t, { name: 'a', socketPath: undefined });
-    const [warning] = await place(t, `${process.env['XDG_RUNTIME_DIR']}`);
-    const effect = 'clients find this program by its port only; give one of them a socketPath';
-    const pattern = `^Cannot serve at '.*/a-\\d+\\.sock': another server listens .*; ${effect}$`;
-    assert.match(`${warning}`, new RegExp(pattern));
-  });
-
   it('are not used by a server if there is a file in its place', async (t) => {
     const { inTmp, session } = openFolders(t);
     mkdirSync(`${session}/control`);
@@ -203,8 +194,8 @@ describe('The folders of a user', { ...SUITE, concurrency: 1 }, () => {
     const env = { NODE_OPTIONS: `${NODE_OPTIONS} ${windows['NODE_OPTIONS']}` };
     const line = 'on Windows, systems have neither sockets nor names: use HOST:PORT';
     const rows: [args: string[], code: number, line: string][] = [
-      [['list'], 0, `nothing runs here; ${line}`], [['pause', '--all'], 3, `nothing runs here; ${line}`],
-      [['list', '--dir', '.'], 2, line], [['pause', 'x'], 2, `there is no system 'x' here; ${line}; ${ADDRESS}`],
+      [['list'], 0, `nothing runs here; ${line}`], [['list', '--dir', '.'], 2, line],
+      [['pause', 'x'], 2, `there is no system 'x' here; ${line}; ${ADDRESS}`],
     ];
     await Promise.all(rows.map(async ([args, code, text]) => {
       assert.deepEqual(await run(t, args, '', env), { code, stdout: '', stderr: `control-client: ${text}\n` });
