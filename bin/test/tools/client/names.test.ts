@@ -28,15 +28,14 @@ describe('A word that is no system', SUITE, () => {
     const missing = `there is no system 'trian.sh' in '${folder}' (did you mean train.sh?); ${ADDRESS}\n`;
     const two = "TARGET must be one system, got 'train.sh', which matches train.sh-5 and train.sh-6\n";
     const three = `3 systems run in '${folder}': eval, train.sh-5, train.sh-6: name one`;
-    const exclusive = '--port and targets are mutually exclusive: a target is a complete address\n';
     const file = makeFile(t, 'localhost\ntrian.sh # a mistake\n');
     const inFile = `line 2 of ${file}: ${missing}`;
     const rows: [tool: string, ...rows: [args: string, message: string][]][] = [
-      ['client', [`pause --targets ${file}`, inFile], ['pause trian.sh', missing], ['pause', `${three}, or --all\n`]],
-      ['console', ['trian.sh', missing], ['train.sh', two], ['', `${three}\n`], ['eval --port 1', exclusive]],
-      ['kbctl', ['trian.sh', missing], ['train.sh', two], ['', `${three}\n`], ['eval --port 1', exclusive]],
-      ['board', ['trian.sh', missing], [`--targets ${file}`, inFile]],
-      ['mcp', ['trian.sh', missing], [`--targets ${file}`, inFile]],
+      ['client', [`pause --targets ${file}`, inFile], ['pause', `${three}, or --all\n`]],
+      ['console', ['trian.sh', missing], ['train.sh', two], ['', `${three}\n`]],
+      ['kbctl', ['trian.sh', missing], ['train.sh', two]],
+      ['board', [`--targets ${file}`, inFile]],
+      ['mcp', ['trian.sh', missing]],
     ];
     const env = { CONTROL_DIR: folder, ...preload(`import dns from 'node:dns'; dns.lookup = (name, options, done) => {
       process.stderr.write('looked up ' + name + '\\n');
