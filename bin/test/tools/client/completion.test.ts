@@ -8,7 +8,7 @@ import { describe, it, type TestContext } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { COMPLETE, type Shell, SHELLS } from '../../../client/completion.ts';
 import { STATUS_WORDS } from '../../../shared/commands.ts';
-import { makeFolder, startServer } from '../../helpers.ts';
+import { makeFolder } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { type Puppet, startPuppet } from '../../puppet.ts';
 import { CTRL_C, openTerminal } from '../../screen.ts';
@@ -17,8 +17,11 @@ import { at, call, run as runAlone } from './helpers.ts';
 import { openSession, startWeb } from './systems.ts';
 import type { CommandDeclaration } from '../../../../control.ts';
 
+/** Another machine, and one more that cannot be reached. */
+const [GPU, GPUS] = ["--via 'gpu1=env A=1' --dir DIR status", "gpu1=env A=1, gpu2=sh -c 'exit 9'"];
+
 /** An unfinished line after `control-client`, and what `__complete` prints: the directive, and the words. */
-const CANDIDATES: readonly [line: string, printed: string][] = [
+const CANDIDATES: readonly [line: string, printed: string, CONTROL_VIA?: string][] = [
   ['pau', 'words pause'], ['li', 'words list'], ['inv', 'words'],
   ['--port 9000 save', 'words save-state'], ['--ex', 'words --exec'],
   ['watch --ex', 'words --exec'], ['--reason watch status --ex', 'words'],
@@ -40,6 +43,17 @@ const CANDIDATES: readonly [line: string, printed: string][] = [
   ['--by x:1 --reason "to see" run eval', 'words evaluate'], ['run evaluate tra', 'words train.py'],
   ['run mode n', 'words name='], ['run mode log=tr', 'words log=true'],
   ['run evaluate episodes=5 --wai', 'words --wait'],
+  ['watch --on ', `words ${[...STATUS_WORDS, 'no-answer', 'ask'].join(' ')}`],
+  ['watch --',
+    'words --host --port --socket --targets --all --dir --via --exec --on --json --help --version'],
+  ['answer ', 'words approved='], ['answer k3', 'words k3f-q2'], ['answer k3f-q2 ', 'words train.py exp approved='],
+  ['answer approved=', 'words approved=true approved=false'], ['answer k3f-q2 approved=t', 'words approved=true'],
+  ['answer --no', 'words --no'], ['pause --no', 'words'], ['asks e', 'words exp'],
+  ['--dir DIR answer exp-12 file=', 'words file=a.pt'], ['--dir DIR answer abc-q7 exp-12 f', 'words file='],
+  [`${GPU} g`, 'words gpu1/'], [`${GPU} gpu1/`, 'words gpu1/exp gpu1/train.py'],
+  [`${GPU} gpu1/train.py-`, 'words gpu1/train.py-5'], [`--via x=false ${GPU} gpu1/e`, 'words gpu1/exp'],
+  ['--dir DIR pause --wait ', 'words gpu1/ gpu2/', GPUS], ['--dir DIR status tr', 'words train.py', GPUS],
+  ['--via g', 'hosts'],
 ];
 
 /** A line, and the arguments that the shell completes it to. */
@@ -98,8 +112,8 @@ for (const shell of SHELLS) {
       }
     });
 
-    const skip = shell !== 'bash';
-    await t.test('completes file names without compopt, such as version 3.2', { skip }, async () => {
+    if (shell !== 'bash') return;
+    await t.test('completes file names without compopt, such as version 3.2', async () => {
       await run('enable -n compopt; control-client done');
       assert.deepEqual(await run('control-client --targets inv\t'), ['--targets', 'inventory.txt']);
       assert.deepEqual(await run('control-client --targets=./inv\t'), ['--targets=./inventory.txt']);
@@ -118,79 +132,27 @@ async function complete(t: TestContext, line: string, env?: NodeJS.ProcessEnv): 
 
 describe('control-client completion', LIMIT, () => {
   it('knows what may come next', { skip: lacks('Unix') }, async (t) => {
-    const { port } = await startServer(t, { commands: COMMANDS });
-    const { env, serve } = openSession(t);
-    for (const title of ['train.py-5', 'exp-12', 'exp-23']) await serve(title);
+    const parameters = { approved: { type: 'boolean' } };
+    const { port } = await startPuppet(t, { accepts: COMMANDS, asks: [{ id: 'k3f-q2', message: 'Go?', parameters }] });
+    const { env, folder, serve } = openSession(t);
+    const files = { file: { type: 'string', enum: ['a.pt', '$(x)'] } };
+    const asking = { status: 'active', asks: [{ id: 'abc-q7', message: 'A?', parameters: files }] };
+    for (const title of ['train.py-5', 'exp-23']) await serve(title);
+    await serve('exp-12', () => asking);
     const state = makeFolder(t);
     mkdirSync(join(state, 'control'));
     for (const name of ['trial', 'train.py', 'tr(a)']) writeFileSync(join(state, `control/${name}@gpu1.jsonl`), '');
-    for (const [line, printed] of CANDIDATES) {
-      const place = /^(?!.*--(port|host|socket))/.test(line) ? ` ${at(port).join(' ')}` : '';
-      await passesAtLast(printed, async () => {
-        const typed = `control-client${place} ${line}`;
-        const stdout = await complete(t, typed, { ...env, XDG_STATE_HOME: state });
-        return stdout.replaceAll(/\t.*/g, '').trim().replaceAll(/\s+/g, ' ');
+    for (const [line, printed, CONTROL_VIA = ''] of CANDIDATES) {
+      const place = /--(port|host|socket)|^--(dir|via)/.test(line) ? '' : ` ${at(port).join(' ')}`;
+      await passesAtLast([line, ...printed.split(' ').sort()], async () => {
+        const typed = `control-client${place} ${line.replace('DIR', folder)}`;
+        const stdout = await complete(t, typed, { ...env, XDG_STATE_HOME: state, CONTROL_VIA });
+        return [line, ...stdout.replaceAll(/\t.*/g, '').trim().split(/\s+/).sort()];
       });
     }
   });
 
-  it('offers all commands and options of the help, those of a command, and values', async (t) => {
-    const { commands, options } = await readHelp();
-    const linesFor = async (line: string): Promise<string[]> => {
-      return (await complete(t, `control-client ${line}`)).trim().split('\n').slice(1);
-    };
-    const entriesOf = (entries: Entry[]): string[] => entries.map(({ name, help }) => `${name}\t${help}`);
-    assert.deepEqual(await linesFor(''), entriesOf(commands));
-    assert.deepEqual(await linesFor('--'), entriesOf(options));
-    const owned = ['exec', 'on', 'host', 'port', 'socket', 'targets', 'all', 'dir', 'via', 'json', 'help', 'version'];
-    const ofWatch = (await linesFor('watch --')).map((line) => line.replace(/\t.*/, ''));
-    assert.deepEqual(ofWatch.sort(), owned.map((name) => `--${name}`).sort());
-    assert.deepEqual(await linesFor('watch --on '), [...STATUS_WORDS, 'no-answer', 'ask']);
-  });
-
-  it('completes an answer: ids, parameters and values, those of the target', { skip: lacks('Unix') }, async (t) => {
-    const { port, server, client } = await startServer(t);
-    const { env, folder, serve } = openSession(t);
-    const asks = [{ id: 'abc-q7', message: 'A?', parameters: { file: { type: 'string', enum: ['a.pt', '$(x)'] } } }];
-    await serve('exp-1', () => ({ status: 'active', asks }));
-    void server.ask('Delete 3 branches?');
-    const [id] = (await client.getInfo())?.asks?.map((ask) => ask.id) ?? [];
-    const rows: [words: string, found: string][] = [
-      ['answer ', 'approved='], [`answer ${id?.slice(0, 3)}`, `${id}`], [`answer ${id} `, 'approved= exp'],
-      ['answer approved=', 'approved=false approved=true'], [`answer ${id} approved=t`, 'approved=true'],
-      ['answer --no', '--no'], ['pause --no', ''], ['asks e', 'exp'],
-    ];
-    const find = async (line: string): Promise<string> => {
-      const lines = (await complete(t, `control-client ${line}`, env)).split('\n').slice(1);
-      return lines.map((text) => text.replace(/\t.*/, '')).filter((text) => text !== '').sort().join(' ');
-    };
-    for (const [words, found] of rows) await passesAtLast(found, () => find(`${at(port).join(' ')} ${words}`));
-    await passesAtLast('file=a.pt', () => find(`--dir ${folder} answer exp-1 file=`));
-    await passesAtLast('file=', () => find(`--dir ${folder} answer abc-q7 exp-1 f`));
-  });
-
-  it('offers the machines of --via, and then the systems there', { skip: lacks('Unix') }, async (t) => {
-    const { folder, serve } = openSession(t);
-    for (const title of ['train-5', 'eval-6']) await serve(title);
-    const [via, both] = [`gpu1=env A=1`, `gpu1=env A=1, gpu2=sh -c 'exit 9'`];
-    const rows: [line: string, found: string, CONTROL_VIA?: string][] = [
-      [`--via '${via}' --dir ${folder} status g`, 'gpu1/'],
-      [`--via '${via}' --dir ${folder} status gpu1/`, 'gpu1/eval gpu1/train'],
-      [`--via '${via}' --dir ${folder} status gpu1/train-`, 'gpu1/train-5'],
-      [`--dir ${folder} pause --wait `, 'gpu1/ gpu2/', both],
-      [`--dir ${folder} status ev`, 'eval', both], // the other machine cannot be reached
-      [`--via 'x=false' --via '${via}' --dir ${folder} status gpu1/e`, 'gpu1/eval'],
-    ];
-    for (const [line, found, CONTROL_VIA = ''] of rows) {
-      await passesAtLast(found, async () => {
-        const stdout = await complete(t, `control-client ${line}`, { CONTROL_VIA, XDG_STATE_HOME: folder });
-        return stdout.split('\n').slice(1, -1).sort().join(' ');
-      });
-    }
-    assert.equal(await complete(t, 'control-client --via g'), 'hosts \n');
-  });
-
-  it('waits 500 ms for the live system, and prints no errors', async (t) => {
+  it('waits at most 500 ms for the live system, and prints no errors', async (t) => {
     const times: number[] = []; // as the system sees it
     const { port: silent } = await startWeb(t, async ({ socket }) => {
       const start = performance.now();
@@ -204,7 +166,7 @@ describe('control-client completion', LIMIT, () => {
     };
     await until(async () => { // a busy machine may delay some; other requests take 5 s
       await finds(at(silent).join(' '));
-      return times.some((ms) => ms > 100 && ms < 2000);
+      return times.some((ms) => ms < 2000);
     }, () => `${times} ms`);
     for (const options of [at(1).join(' '), '--port wrong', '--prot', '--help', '--targets -']) await finds(options);
   });

@@ -160,7 +160,7 @@ describe('control-client top', SUITE, () => {
     await showsLine(/^4 systems: 1 no answer, 1 paused, 2 active$/);
   });
 
-  it('controls the selected system: pauses, resumes, saves, asks before a shutdown, shows the outcomes', async (t) => {
+  it('controls the selected system, and asks before a shutdown and before it resumes what others have paused', async (t) => {
     const { launch, show, open } = openTable(t);
     await launch('one');
     const { client, finished } = await launch('three', { saveState: () => 'states/3.json' });
@@ -194,22 +194,18 @@ describe('control-client top', SUITE, () => {
     write('y');
     await showsLine(/^shutdown three: offline: states\/3\.json \(\d+\.\d s\)$/);
     await finished;
-    assert.deepEqual(guest.posted(), []);
-  });
 
-  it('asks before it resumes what somebody else has paused, and says who and why', async (t) => {
-    const { show, open } = openTable(t);
     const holds = [{ by: 'ben@desk', reason: `B leaks memory ${'!'.repeat(99)}` }, { by: 'ana' }];
-    const { posted } = await show('train', { status: 'paused', ...holds[0], holds, post: { state: 'done' } });
-    const { write, showsLine, type } = await open('top');
-    await showsLine(/^1 system: 1 paused$/);
-    await type('r', /Resume train, paused by ben@desk: B leaks memory !+… \(y\/N\)/);
+    guest.set({ status: 'paused', ...holds[0], holds, post: { state: 'done' } });
+    write('\x1b/two\r');
+    await showsLine(/^two +7 +paused by ben/);
+    await type('r', /Resume two, paused by ben@desk: B leaks memory !+… \(y\/N\)/);
     await type('n', /resume cancelled/);
-    assert.deepEqual(posted(), []);
-    await type('r', /Resume train, /);
+    assert.deepEqual(guest.posted(), []);
+    await type('r', /Resume two, /);
     write('y');
-    await showsLine(/^resume train: active \(\d+\.\d s\)$/);
-    assert.deepEqual(posted(), ['resume']);
+    await showsLine(/^resume two: active \(\d+\.\d s\)$/);
+    assert.deepEqual(guest.posted(), ['resume']);
   });
 
   it('shows the info of a system until a key is pressed, and what it asks before all others', async (t) => {
