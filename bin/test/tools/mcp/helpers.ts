@@ -15,7 +15,7 @@ export const AT_ONCE: { timeout: number; concurrency: number } = { ...LIMIT, con
 export const MODERN = '2026-07-28';
 export const LEGACY: readonly string[] = ['2025-11-25', '2025-06-18', '2024-11-05'];
 
-const META = 'io.modelcontextprotocol';
+export const META = 'io.modelcontextprotocol';
 
 export type Id = string | number;
 

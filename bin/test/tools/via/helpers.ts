@@ -47,7 +47,8 @@ export function patient(source: string = ''): NodeJS.ProcessEnv {
   return preload(`
     import timers from 'node:timers';
     const { setTimeout } = timers;
-    timers.setTimeout = globalThis.setTimeout = (run, ms, ...rest) => setTimeout(run, ms >= 5000 ? 20 * ms : ms, ...rest);
+    const start = (run, ms, ...rest) => setTimeout(run, ms >= 5000 ? 20 * ms : ms, ...rest);
+    timers.setTimeout = globalThis.setTimeout = start;
     ${source}
   `);
 }

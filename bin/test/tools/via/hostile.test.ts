@@ -53,7 +53,9 @@ const CASES: readonly [what: string, manners: Manners, result: string][] = [
       for (const type of ['END', 'END', 'DATA', 'OPEN', 'CLOSE', 'CLOSE', 'DATA', 'END']) far.send(stream, type, 'x');
     },
   }, 'active'],
-  ['paths that no client takes', { LIST: (far) => far.list(...BAD_PATHS, '/far/train-7.sock', ...BAD_PATHS) }, 'active'],
+  ['paths that no client takes', {
+    LIST: (far) => far.list(...BAD_PATHS, '/far/train-7.sock', ...BAD_PATHS),
+  }, 'active'],
   ...[
     ['ECONNREFUSED x', 'offline: nothing listens'], ['ENOENT x', 'offline: nothing listens'],
     ['EXIT2 x', 'no answer: x'],

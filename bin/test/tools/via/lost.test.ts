@@ -16,7 +16,8 @@ const EXIT_7 = 'sh ended with exit code 7';
 
 /** A tool, and what it says of the machine that is lost while another one, with or without a system, connects. */
 const TOOLS: readonly [line: string, code: number, said: RegExp, hasSystem?: boolean][] = [
-  ['client pause --all', 5, new RegExp(`^b/train {2}ok\ncontrol-client: a(/train)?: (pause not sent: )?${EXIT_7}\n$`), true],
+  ['client pause --all', 5,
+    new RegExp(`^b/train {2}ok\ncontrol-client: a(/train)?: (pause not sent: )?${EXIT_7}\n$`), true],
   ['client wait active train --timeout 12', 4,
     new RegExp(`^b/train {2}active\ncontrol-client: a/train: not active after \\S+ s: ${EXIT_7}\n$`), true],
   ['console train', 1, new RegExp(`^control-console: a: ${EXIT_7}\n$`)],

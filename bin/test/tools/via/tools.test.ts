@@ -23,8 +23,9 @@ const TITLE = `train-${process.pid}`;
 const AWAY = 'sh ended with exit code 255: no route to host';
 const GONE = `(sh was killed by SIGKILL|${AWAY})`;
 
-const QUESTION = { id: 'k3f-q2', message: 'Go on?', parameters: { ok: { type: 'boolean' } }, at: '2026-01-01T00:00:00Z' };
-const EVAL = { name: 'eval', status: 'active', host: 'gpu1', asks: [QUESTION], log: { path: '/var/log/x.jsonl' } };
+const [at, parameters] = ['2026-01-01T00:00:00Z', { ok: { type: 'boolean' } }];
+const asks = [{ id: 'k3f-q2', message: 'Go on?', parameters, at }];
+const EVAL = { name: 'eval', status: 'active', host: 'gpu1', asks, log: { path: '/var/log/x.jsonl' } };
 
 /** Two machines, each with a system of the same name and process id. */
 async function openPair(t: TestContext): Promise<{ a: Machine; b: Machine; vias: string[] }> {

@@ -1,0 +1,82 @@
+// control-mcp as clients see it: each .txt in this folder is a transcript of one process, in one era of the protocol.
+// RECORD=1 writes what is seen into the file.
+//
+//   > tools/list {"cursor":""}   a request with its parameters; in modern.txt, it has the _meta of that era
+//   > - notifications/x {}       a notification
+//   >> hello                     any other line
+//   $ get_info {"system":"x"}    a call of a tool
+//   < {"result":{}}              what arrives before the next ping is answered, with an id that is not that of the
+//                                request; of tools, the names; of a call, its result, or its error after `! `
+
+import assert from 'node:assert/strict';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { describe, it } from 'node:test';
+import { VERSION } from '../../../../control.ts';
+import { makeFolder } from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { LIMIT } from '../../wait.ts';
+import { failureOf, META, metaOf, startMcp, valueOf } from './helpers.ts';
+import type { Mcp, Message } from './helpers.ts';
+
+const IS_RECORDING = process.env['RECORD'] === '1' && process.env['CI'] === undefined;
+/** What differs from run to run or between versions of Node. */
+const VARIABLE: readonly (readonly [pattern: RegExp, shown: string])[] = [
+  [/\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z/g, 'TIME'], [/ at position \d+( \(line \d+ column \d+\))?/g, ''],
+];
+const MOST_TEXT = 60; // of the instructions
+
+/** Plays the lines of a transcript, and returns them as they should have been. */
+async function play(mcp: Mcp, era: string, lines: readonly string[]): Promise<string[]> {
+  const seen: string[] = [];
+  let id = 0;
+  for (const line of lines.filter((one) => !/^[<!]/.test(one))) {
+    seen.push(line);
+    const before = mcp.messages.length;
+    const [, sign, dash, method = '', source = '{}'] = /^([>$]) (- )?(\S+)(?: (.*))?$/.exec(line) ?? [];
+    const given: unknown = sign === undefined ? {} : JSON.parse(source);
+    const isObject = typeof given === 'object' && given !== null && !Array.isArray(given);
+    const params = sign === '$' ? { name: method, arguments: given } : given;
+    const meta = era === 'modern' && isObject ? { _meta: { ...metaOf(), ...Object(given)._meta as object } } : {};
+    const message = {
+      jsonrpc: '2.0', method: sign === '$' ? 'tools/call' : method,
+      params: isObject ? { ...params as object, ...meta } : params,
+    };
+    if (line.startsWith('>> ')) mcp.send(`${line.slice(3)}\n`);
+    else if (sign === undefined) continue;
+    else mcp.send(dash === undefined ? { ...message, id: id += 1 } : message);
+    if (message.method === 'tools/call') await mcp.responseTo(id);
+    await mcp.settled();
+    const ownId = sign === undefined ? undefined : id;
+    seen.push(...mcp.messages.slice(before, -1).map((one) => show(one, sign === '$', ownId)));
+  }
+  return seen;
+}
+
+function show({ jsonrpc, id, ...message }: Message, isCall: boolean, ownId: unknown): string {
+  const { result } = message;
+  if (isCall && result?.isError === true) return `! ${JSON.stringify(failureOf(result))}`;
+  if (isCall && result !== undefined) return `< ${JSON.stringify({ ...valueOf(result), now: undefined })}`;
+  const shown = id === ownId ? message : { id, ...message };
+  return `< ${JSON.stringify(shown, (name, value: unknown) => {
+    if (name === 'tools' && Array.isArray(value)) return value.map((tool: { name: string }) => tool.name);
+    if (name === 'instructions') return `${String(value).slice(0, MOST_TEXT)}…`;
+    if (name === `${META}/serverInfo` || name === 'serverInfo') assert.equal(Object(value).version, VERSION);
+    return name === 'serverInfo' || name === `${META}/serverInfo` ? 'SERVER' : value;
+  })}`;
+}
+
+describe('control-mcp', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
+  for (const era of ['legacy', 'modern']) {
+    it(`speaks the protocol of the ${era} era as in ${era}.txt`, async (t) => {
+      const path = `bin/test/tools/mcp/${era}.txt`;
+      const lines = readFileSync(path, 'utf8').split('\n');
+      const folder = makeFolder(t);
+      const mcp = startMcp(t, ['--allow', 'all', '--dir', folder]);
+      const seen = (await play(mcp, era, lines)).map((line) => VARIABLE.reduce((text, [pattern, name]) => {
+        return text.replaceAll(pattern, name);
+      }, line).replaceAll(folder, 'DIR'));
+      if (IS_RECORDING) writeFileSync(path, seen.join('\n'));
+      else assert.deepEqual(seen, lines);
+    });
+  }
+});
