@@ -48,6 +48,9 @@ const INFO = {
   holds: [], asks: [], detail: { step: 5 }, accepts: {}, commands: [],
 };
 
+/** The fields of a report that are treated in a way of their own. */
+const FIELDS = ['name', 'status', 'since', 'detail', 'commands', 'holds', 'asks', 'accepts', '__proto__'];
+
 const DEEP = `${'['.repeat(30_000)}${']'.repeat(30_000)}`;
 
 /** Bodies of `/api/info`, by defect. */
@@ -89,8 +92,7 @@ function hostileReports(): [what: string, body: string][] {
     [`${what} as the status`, { ...INFO, status: text }],
   ]);
   const values: [what: string, json: string][] = [
-    ['1e999', '1e999'], ['a long number', '9'.repeat(400)], ['true', 'true'],
-    ['an array', '[[1],{"a":[]}]'], ['an object', '{"a":{"b":null}}'], ['null', 'null'], ['an empty text', '""'],
+    ['1e999', '1e999'], ['a long number', '9'.repeat(400)], ['an array', '[[1],{"a":[]}]'], ['null', 'null'],
     ['depth', DEEP], ['a deep object', `${'{"a":'.repeat(10_000)}1${'}'.repeat(10_000)}`],
     ['prototypes', '{"__proto__":{"isError":true},"constructor":{"prototype":1},"toString":7,"toJSON":"x","then":1}'],
     ['10,000 names', `{${Array.from({ length: 10_000 }, (_, index) => `"k${index}":1`).join()}}`],
@@ -99,7 +101,7 @@ function hostileReports(): [what: string, body: string][] {
   return [
     ...ofText.map(([what, body]): [string, string] => [what, JSON.stringify(body)]),
     ...values.flatMap(([what, json]): [string, string][] => {
-      return [...Object.keys(INFO), '__proto__', 'toJSON'].map((name) => [`${what} as ${name}`, withField(name, json)]);
+      return FIELDS.map((name) => [`${what} as ${name}`, withField(name, json)]);
     }),
     ...['null', '7', '[]', '{}', '', '<html>', '{"status":', '{"error":7}'].map((body): [string, string] => {
       return [`the body ${body}`, body];
@@ -114,8 +116,7 @@ function hostileReports(): [what: string, body: string][] {
       asks: Array(16).fill({ id: 'k3f-q1', message: '"'.repeat(1000), parameters: { a: { enum: ['\\'.repeat(9)] } } }),
       commands: Array(16).fill({ id: 'k3f-1', command: 'evaluate', state: 'done', value: '"\\'.repeat(900) }),
     })],
-    ['1 MB', JSON.stringify({ ...INFO, detail: { x: 'x'.repeat(1_000_000) } })],
-    ['20 MB', JSON.stringify({ ...INFO, detail: { x: 'x'.repeat(20_000_000) } })],
+    ['2 MB', JSON.stringify({ ...INFO, detail: { x: 'x'.repeat(2_000_000) } })],
   ];
 }
 
@@ -174,36 +175,33 @@ async function callChecked(mcp: Mcp, tool: string, values: object, what: string)
 
 describe('control-mcp and a hostile system', SUITE, () => {
   it('returns its reports truncated and without invisible characters', async (t) => {
-    const reports = hostileReports();
-    const faults: string[] = [];
-    while (reports.length > 0) { // fewer than list_systems has
-      const { env, serve } = openSession(t);
-      const bodies = new Map(reports.splice(0, 100).map((report, index) => [`train-${index + 100}`, report]));
-      const asked = await Promise.all([...bodies].map(async ([system, [, body]]) => {
-        return (await serve(system, () => body)).requests;
-      }));
-      const other = await serve('other-2');
-      const mcp = startMcp(t, ['--allow', 'all'], env);
-      const { systems } = await callChecked(mcp, 'list_systems', {}, 'all');
-      const ids = systems.map(({ system }: { system: string }) => system);
-      assert.deepEqual(ids, ['other-2', ...bodies.keys()]);
-      assert.deepEqual(other.requests.splice(0), ['GET /api/info']);
-      await Promise.all([...bodies].map(async ([system, [what]], index) => {
-        const info = await callChecked(mcp, 'get_info', { system }, what);
-        const waited = await callChecked(mcp, 'wait', { system, until: 'paused', seconds: 1 }, what);
-        faults.push(
-          ...excessOf(systems[index + 1], 4000, `list_systems: ${what}`),
-          ...excessOf(info, 24_000, `get_info: ${what}`), ...excessOf(waited, 24_000, `wait: ${what}`),
-        );
-      }));
-      assert.deepEqual(other.requests, []);
-      assert.deepEqual([...new Set(asked.flat())], ['GET /api/info'], 'they were only asked');
-      const { stdout } = await mcp.end();
-      assert.doesNotMatch(stdout.replaceAll('\n', ''), UNSAFE);
-      const lengths = stdout.split('\n').map(({ length }) => length).sort((one, other) => other - one);
-      assert.ok(Number(lengths[1]) < 100_000, `${lengths[1]}, after that of list_systems`);
-    }
-    assert.deepEqual(faults, []);
+    const { env, serve } = openSession(t);
+    const bodies = new Map(hostileReports().map((report, index) => [`train-${index + 100}`, report]));
+    assert.ok(bodies.size < 200, 'a list has no more');
+    const asked = await Promise.all([...bodies].map(async ([system, [, body]]) => {
+      return (await serve(system, () => body)).requests;
+    }));
+    const other = await serve('other-2');
+    const mcp = startMcp(t, ['--allow', 'all'], env);
+    const { systems } = await callChecked(mcp, 'list_systems', {}, 'all');
+    const ids = systems.map(({ system }: { system: string }) => system);
+    assert.deepEqual(ids, ['other-2', ...bodies.keys()]);
+    assert.deepEqual(other.requests.splice(0), ['GET /api/info']);
+    const faults = await Promise.all([...bodies].map(async ([system, [what]], index) => {
+      const info = await callChecked(mcp, 'get_info', { system }, what);
+      const waited = await callChecked(mcp, 'wait', { system, until: 'paused', seconds: 1 }, what);
+      return [
+        ...excessOf(systems[index + 1], 4000, `list_systems: ${what}`),
+        ...excessOf(info, 24_000, `get_info: ${what}`), ...excessOf(waited, 24_000, `wait: ${what}`),
+      ];
+    }));
+    assert.deepEqual(faults.flat(), []);
+    assert.deepEqual(other.requests, []);
+    assert.deepEqual([...new Set(asked.flat())], ['GET /api/info'], 'they were only asked');
+    const { stdout } = await mcp.end();
+    assert.doesNotMatch(stdout.replaceAll('\n', ''), UNSAFE);
+    const lengths = stdout.split('\n').map(({ length }) => length).sort((one, other) => other - one);
+    assert.ok(Number(lengths[1]) < 100_000, `${lengths[1]}, after that of list_systems`);
   });
 
   it('returns the outcomes of its commands truncated and without invisible characters', async (t) => {

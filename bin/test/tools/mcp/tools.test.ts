@@ -6,15 +6,14 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION } from '../../../../control.ts';
-import {
-  clientAt, defer, freePort, getInfo, launchSystem, makeFolder, startBasicServer, startServer, TOKEN,
-} from '../../helpers.ts';
 import { TOOLS } from '../../../mcp/tools.ts';
-import { lacks } from '../../needs.ts';
-import { LIMIT, until } from '../../wait.ts';
 import {
-  ACTIVE, COMPUTING, hereIs, hideFailures, openSession, startFull, startOwnProcess, startSilent, startWeb,
-} from '../client/systems.ts';
+  defer, freePort, getInfo, launchSystem, makeFolder, startBasicServer, startServer, TOKEN,
+} from '../../helpers.ts';
+import { lacks } from '../../needs.ts';
+import { startPuppet } from '../../puppet.ts';
+import { LIMIT, until } from '../../wait.ts';
+import { ACTIVE, hereIs, hideFailures, openSession, startSilent, startWeb } from '../client/systems.ts';
 import { entry, infoOf, NO_LOG, outcome, writeLog } from '../logs.ts';
 import { AT_ONCE, startMcp, valueOf } from './helpers.ts';
 import type { CommandRequest } from '../../../../control.ts';
@@ -24,7 +23,6 @@ import type { Mcp } from './helpers.ts';
 hideFailures();
 
 const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
-const LINUX = { skip: lacks('Linux') };
 const CLIENT_INFO = 'io.modelcontextprotocol/clientInfo';
 
 /** Starts control-mcp for the systems at these ports. Their ids are `127.0.0.1:PORT`. */
@@ -102,7 +100,9 @@ describe('The commands of control-mcp', SUITE, () => {
     ] as const) {
       assert.match((await mcp.fail('resume', { system, mine: true, reason: 'a test' })).error, error);
     }
-    for (const { target } of webs.slice(1, 3)) await mcp.call('resume', { system: target, mine: true, reason: 'a test' });
+    for (const { target } of webs.slice(1, 3)) {
+      await mcp.call('resume', { system: target, mine: true, reason: 'a test' });
+    }
     const posted = webs.map(({ requests }) => requests.filter((request) => request.startsWith('POST')));
     const resume = 'POST /api/resume?by=mcp%3Atest&reason=a+test&mine=true';
     assert.deepEqual(posted, [[], [resume], [resume], []]);
@@ -148,51 +148,25 @@ describe('A command of control-mcp that is not done', SUITE, () => {
     saved.resolve();
     await until(async () => (await getInfo(port)).commands.at(-1)?.state === 'done');
   });
-
-  it('takes effect between two steps of a program that never yields', LINUX, async (t) => {
-    const { port } = await startOwnProcess(t, COMPUTING);
-    const mcp = startAt(t, [port]);
-    await until(async () => (await mcp.call('get_info', { system: at(port) })).silentSeconds >= 1);
-    const { outcome, status } = await mcp.call('pause', { system: at(port), reason: 'a test' });
-    assert.deepEqual([outcome, status], ['done', 'paused']);
-  });
 });
 
-it('control-mcp says why a system cannot be reached or does not respond', { ...LIMIT, ...LINUX }, async (t) => {
-  const stopped = await startOwnProcess(t);
-  await stopped.stop();
-  const systems = {
-    absent: at(await freePort()), foreign: (await startWeb(t, () => ({ hello: 'world' }))).target,
-    locked: at((await startServer(t, { host: '127.0.0.1', token: TOKEN })).port), full: `unix:${await startFull(t)}`,
-    stopped: at(stopped.port), silent: await startSilent(t), cut: (await startWeb(t, () => null)).target,
-  };
-  const silence = /has not responded|no response|no answer/;
-  const unanswered = /pause sent, but no response .*it may still take effect/;
-  const rows: [keyof typeof systems, status: string, error: RegExp | null, outcome: string, pauseError: RegExp][] = [
-    ['absent', 'offline', null, 'offline', /nothing listens at/],
-    ['foreign', 'offline', /is not a control server/, 'offline', /is not a control server/],
-    ['locked', 'missing or wrong token', /^Missing token/, 'refused', /Missing token/],
-    ['full', 'no answer', /queue of connections is full/, 'unanswered', /pause not sent: .*queue of .* is full/],
-    ['stopped', 'no answer', silence, 'unanswered', unanswered],
-    ['silent', 'no answer', silence, 'unanswered', unanswered],
-    ['cut', 'no answer', silence, 'unanswered', unanswered],
-  ];
-  const mcp = startMcp(t, Object.values(systems));
+it('control-mcp says that a system does not respond, or that nothing listens', LIMIT, async (t) => {
+  const [absent, silent] = [at(await freePort()), await startSilent(t)];
+  const mcp = startMcp(t, [absent, silent]);
   const listing = mcp.call('list_systems');
-  await Promise.all(rows.map(async ([name, status, error, outcome, pauseError]) => {
-    const system = systems[name];
-    const info = await mcp.call('get_info', { system });
-    const { systems: listed } = await listing;
-    for (const report of [info, listed.find((one: { system: string }) => one.system === system)]) {
-      assert.deepEqual([report.status, report.reported], [status, undefined], name);
-      assert.match(report.error ?? '', error ?? /^$/, name);
+  for (const [system, status, error, outcome, pauseError] of [
+    [absent, 'offline', /^$/, 'offline', /nothing listens at/],
+    [silent, 'no answer', /has not responded/, 'unanswered', /pause sent, but no response .*it may still take effect/],
+  ] as const) {
+    const [info, { systems }] = [await mcp.call('get_info', { system }), await listing];
+    for (const report of [info, systems.find((one: { system: string }) => one.system === system)]) {
+      assert.deepEqual([report.status, report.reported], [status, undefined]);
+      assert.match(report.error ?? '', error);
     }
-    const failure = await mcp.fail('pause', { system, reason: 'a test', seconds: 2 });
+    const failure = await mcp.fail('pause', { system, reason: 'a test', seconds: 1 });
     assert.deepEqual([failure.system, failure.command, failure.outcome], [system, 'pause', outcome], failure.error);
     assert.match(failure.error, pauseError);
-  }));
-  stopped.child.kill('SIGCONT');
-  await until(async () => (await getInfo(stopped.port)).status === 'paused');
+  }
 });
 
 // ───── What is allowed ───────────────────────────────────────────────────────────────────────────────────────────
@@ -206,9 +180,9 @@ describe('control-mcp --allow', SUITE, () => {
       onResumed: note, onShutdown: note, commands: { a: { run }, b: { run } },
     });
     const words = ['resume', 'run:a', 'run:b', 'shutdown'];
-    for (const allowed of [[], ['run:a'], ['resume', 'run:b'], words]) {
+    for (const allowed of [[], ['resume', 'run:b'], words]) {
       const list = allowed === words ? 'all' : allowed.join();
-      const mcp = startAt(t, [port], list === '' ? [] : ['--allow', list]);
+      const mcp = startAt(t, [port], list === '' ? [] : ['--allow', list.replace(',', ' , ')]);
       const { tools } = (await mcp.modern('tools/list')).result;
       const listed = tools.slice(6).map(({ name }: { name: string }) => name); // six are always available
       assert.deepEqual(new Set(listed), new Set(allowed.map((word) => word.replace(/^run:.*/, 'run_command'))));
@@ -220,7 +194,7 @@ describe('control-mcp --allow', SUITE, () => {
         const values = { system: at(port), reason: 'a test', ...command !== undefined && { command } };
         if (allowed.includes(word)) assert.equal((await mcp.call(tool, values)).outcome, 'done', word);
         else {
-          for (const given of [values, { ...values, reason: undefined }, { ...values, seconds: 'x' }]) { // whatever else
+          for (const given of [values, { ...values, reason: undefined }, { ...values, seconds: 'x' }]) {
             assert.ok((await mcp.fail(tool, given)).error.endsWith(` --allow ${word}`), word);
           }
         }
@@ -228,24 +202,6 @@ describe('control-mcp --allow', SUITE, () => {
       await mcp.end();
       assert.deepEqual(taken.splice(0), allowed.map((word) => word.replace('run:', '')), list);
     }
-  });
-
-  it('never permits run_command to send a command that has its own tool or an invalid one', async (t) => {
-    const { server, port } = await startServer(t, { host: '127.0.0.1', commands: { evaluate: {} } });
-    const mcp = startAt(t, [port], ['--allow', 'all']);
-    const rows: [command: string, error: RegExp][] = [
-      ...['pause', 'resume', 'save-state', 'shutdown'].map((command): [string, RegExp] => {
-        return [command, /not an own command of a program: call \w/];
-      }),
-      ...['status', 'info', 'Evaluate', '../pause', 'evaluate?by=ana', '__proto__'].map((command): [string, RegExp] => {
-        return [command, /no program has a command/];
-      }),
-      ['', /^command must be/], ['constructor', /./], ['evalute', /\bevaluate\b/], ['wait', /commands are/],
-    ];
-    for (const [command, error] of rows) {
-      assert.match((await mcp.fail('run_command', { system: at(port), command, reason: 'x' })).error, error, command);
-    }
-    assert.equal(server.hasCommands(), false);
   });
 });
 
@@ -299,7 +255,9 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
     assert.deepEqual([status, reported?.name], ['active', undefined]);
     assert.equal((await mcp.call('pause', { system, reason: 'a test' })).outcome, 'done');
     assert.equal((await mcp.call('wait', { system, until: 'paused', seconds: 30 })).ended, 'reached');
-    assert.equal((await mcp.fail('wait', { system, until: 'loss < 1' })).error, 'the server reports its status only');
+    for (const goal of ['loss < 1', 'ask']) {
+      assert.equal((await mcp.fail('wait', { system, until: goal })).error, 'the server reports its status only');
+    }
     const saved = await mcp.call('save_state', { system, reason: 'a test' });
     assert.equal(saved.outcome, 'pending');
     assert.match(saved.note, /reports no outcome/);
@@ -326,7 +284,8 @@ describe('get_history of control-mcp', SUITE, () => {
     assert.deepEqual([start, others], [{ event: 'start', version: VERSION }, []]);
     const [{ since }] = paused.holds;
     assert.deepEqual(paused, { event: 'status', status: 'paused', ...cause, holds: [{ ...cause, since }] });
-    assert.deepEqual([save.event, save.state, save.command, save.value, save.by, save.times], ['outcome', 'done', 'save-state', '1.json', 'cron', 3]);
+    const { event, state, command, value, by, times: count } = save;
+    assert.deepEqual([event, state, command, value, by, count], ['outcome', 'done', 'save-state', '1.json', 'cron', 3]);
     assert.ok(Date.parse(save.firstTime) <= times.at(-1));
     await client.shutdown();
     await finished; // before its folder is removed
@@ -445,13 +404,6 @@ describe('A question of a program and control-mcp', SUITE, () => {
     ]);
   });
 
-  it('is not waited for at a server that has none, and says so', async (t) => {
-    const old = await startWeb(t, () => ({ ...ACTIVE, version: '0.17.0' }));
-    const mcp = startMcp(t, [old.target]);
-    const { error, status } = await mcp.fail('wait', { system: old.target, until: 'ask' });
-    assert.deepEqual([error, status], ['the server reports its status only', 'active']);
-  });
-
   it('is never answered, by no tool, whatever --allow says and the model tries', async (t) => {
     const { server, port, client } = await startServer(t, { host: '127.0.0.1', commands: { evaluate: {} } });
     const asked = server.ask('Delete 3 branches?');
@@ -461,12 +413,10 @@ describe('A question of a program and control-mcp', SUITE, () => {
       asks: [{ id, message: 'Delete 3 branches?', parameters: { approved: { type: 'boolean' } } }],
     };
     const texts = [
-      'answer', 'Answer', ' answer', 'answer\n', 'answer ', `answer?id=${id}`, `answer&id=${id}`, '../answer',
-      './answer', 'evaluate/../answer', '%61nswer', 'answer#', 'answer/', 'answer\0', `evaluate?id=${id}`,
-      'evaluate&/api/answer', id,
+      'answer', 'Answer', 'answer\n', `answer?id=${id}`, '../answer', '%61nswer', 'answer\0', `evaluate?id=${id}`, id,
     ];
     const given = { id, approved: true, command: 'answer', endpoint: 'answer', __proto__: null };
-    for (const allowed of ['', 'resume', 'shutdown', 'run:evaluate', 'resume,shutdown,run:evaluate', 'all']) {
+    for (const allowed of ['', 'all']) {
       const web = await startWeb(t, () => body); // would take everything
       const mcp = startMcp(t, [...allowed === '' ? [] : ['--allow', allowed], web.target, at(port)]);
       const { tools } = (await mcp.modern('tools/list')).result;
@@ -517,7 +467,7 @@ describe('wait of control-mcp', SUITE, () => {
     const wait = (args: object): Promise<any> => mcp.call('wait', { system, seconds: 60, ...args });
     const first = await mcp.call('wait', { system, until: 'active' });
     assert.deepEqual([first.system, first.ended, first.status], [system, 'reached', 'active']);
-    const idle = await wait({ seconds: 3 });
+    const idle = await wait({ seconds: 1.5 });
     assert.deepEqual([idle.ended, idle.silentSeconds], ['timeout', undefined], 'a new detail is no change');
     for (const [command, status] of [['pause', 'paused'], ['save-state', 'paused'], ['resume', 'active']] as const) {
       const waiting = wait({ until: 'change' });
@@ -533,7 +483,6 @@ describe('wait of control-mcp', SUITE, () => {
 
     for (let count = 0; count < 20; count += 1) await client.request('look', { wait: 30 });
     let { tag } = await mcp.call('get_info', { system });
-    assert.match((await mcp.fail('wait', { system, until: 'paused', tag })).error, /^tag is for until: change/);
     assert.equal((await client.request('evaluate')).ok, true);
     assert.equal((await wait({ tag, seconds: 1 })).ended, 'timeout', 'it runs');
     evaluated.resolve();
@@ -560,13 +509,12 @@ describe('wait of control-mcp', SUITE, () => {
     await Promise.all(['shutting-down', 'shutting down', 'Shutting-Down'].map(async (goal) => {
       assert.equal((await wait({ until: goal, seconds: 1 })).ended, 'timeout', `${goal} is a status`);
     }));
-    for (const goal of ['', 'pause', 'pausedx', 'loss', 'loss <', '< 1', 'loss < x', 'change ', 'a < b < 1']) {
-      assert.match((await mcp.fail('wait', { system, until: goal })).error, /^(until|a condition) must /, goal);
-    }
   });
 
   it('ends with an own command that a later command has overtaken, not when another one arrives', async (t) => {
-    const [say, pause, look] = ['say', 'pause', 'look'].map((command, id) => ({ command, id: `k3f-${id}`, state: 'done' }));
+    const [say, pause, look] = ['say', 'pause', 'look'].map((command, id) => {
+      return { command, id: `k3f-${id}`, state: 'done' };
+    });
     let commands: object[] = [{ ...say, state: 'waiting' }, pause ?? {}];
     const { target: system } = await startWeb(t, () => ({ status: 'paused', commands }));
     const mcp = startMcp(t, [system]);
@@ -600,18 +548,15 @@ describe('wait of control-mcp', SUITE, () => {
     assert.deepEqual([ended, status], ['changed', 'active']);
   });
 
-  it('goes on while a system hangs, and is refused without the token', LINUX, async (t) => {
-    const { port, child, stop } = await startOwnProcess(t);
+  it('goes on while a system hangs, and is refused without the token', async (t) => {
+    const puppet = await startPuppet(t, { silent: true });
     const { port: locked } = await startServer(t, { host: '127.0.0.1', token: TOKEN });
-    const mcp = startAt(t, [port, locked]);
-    await stop();
-    const waiting = mcp.call('wait', { system: at(port), until: 'paused', seconds: 80 });
-    const denied = await mcp.fail('wait', { system: at(locked), seconds: 80 });
-    assert.match(denied.error, /^Missing token/);
-    const hung = await mcp.call('wait', { system: at(port), until: 'loss < 1', seconds: 1 });
+    const mcp = startMcp(t, [puppet.target, at(locked)]);
+    const waiting = mcp.call('wait', { system: puppet.target, until: 'paused', seconds: 80 });
+    assert.match((await mcp.fail('wait', { system: at(locked), seconds: 80 })).error, /^Missing token/);
+    const hung = await mcp.call('wait', { system: puppet.target, until: 'loss < 1', seconds: 1 });
     assert.equal(hung.ended, 'timeout');
-    child.kill('SIGCONT');
-    await clientAt(t, { host: '127.0.0.1', port }).pause();
+    puppet.set({ silent: false, status: 'paused' });
     assert.equal((await waiting).ended, 'reached');
   });
 
@@ -665,10 +610,10 @@ describe('The argument system of control-mcp', SUITE, () => {
     const [, path = ''] = hidden.target.split(':');
     const addresses = [
       other.target, `:${other.port}`, `http://${other.target}`, hidden.target, path, inFolder.target,
-      join(folder, 'train-5.sock'), '../control/train-5', 'localhost', '127.0.0.1',
+      join(folder, 'train-5.sock'), '../control/train-5',
     ];
     for (const system of addresses) {
-      for (const [tool, values] of [['get_info', {}], ['pause', { reason: 'x' }], ['wait', { seconds: 1 }]] as const) {
+      for (const [tool, values] of [['get_info', {}], ['pause', { reason: 'x' }]] as const) {
         assert.match((await mcp.fail(tool, { system, ...values })).error, /no system/, system);
       }
     }
@@ -716,8 +661,8 @@ describe('The argument system of control-mcp', SUITE, () => {
 // ───── Where systems are looked for ──────────────────────────────────────────────────────────────────────────────
 
 describe('The systems of control-mcp', SUITE, () => {
-  it('are the targets, those in a file with their tokens, the one of the environment, or those in --dir', async (t) => {
-    const { folder, env, launch } = openSession(t);
+  it('are the targets, those in a file with their tokens, or the one of the environment', async (t) => {
+    const { env, launch } = openSession(t);
     await launch('train');
     const { address } = await launchSystem(t);
     const { port: locked } = await startServer(t, { host: '127.0.0.1', token: TOKEN });
@@ -736,14 +681,8 @@ describe('The systems of control-mcp', SUITE, () => {
     }
     const mixed = startMcp(t, ['--targets', targets, at(address.port)], env);
     assert.deepEqual(await idsOf(mixed), [at(address.port), at(locked), `train-${process.pid}`]);
-    const ofDir = startMcp(t, ['--dir', folder]);
-    assert.deepEqual(await idsOf(ofDir), [`train-${process.pid}`]);
-    assert.equal((await ofDir.call('get_info', { system: 'train' })).status, 'active');
     const byPort = startMcp(t, [], { ...env, CONTROL_HOST: '127.0.0.1', CONTROL_PORT: `${address.port}` });
     assert.deepEqual(await idsOf(byPort), [at(address.port)], 'not those in the folder');
-    assert.equal((await byPort.call('get_info', { system: at(address.port) })).status, 'active');
-    const withFile = startMcp(t, [at(locked)], { CONTROL_TOKEN_FILE: tokenFile });
-    assert.equal((await withFile.call('get_info', { system: at(locked) })).status, 'active');
   });
 
   it('are what runs here, also at the default port, and what starts later', { skip: lacks('root') }, async (t) => {
@@ -754,8 +693,6 @@ describe('The systems of control-mcp', SUITE, () => {
     assert.equal((await mcp.call('get_info', { system: 'localhost:8391' })).status, 'active');
     await serve('train-5');
     assert.deepEqual((await idsOf(mcp)).sort(), ['localhost:8391', 'train-5']);
-    const ofDir = startMcp(t, ['--dir', makeFolder(t)], hereIs(folder, port));
-    assert.deepEqual(await idsOf(ofDir), [], 'not with --dir');
     const foreign = startMcp(t, [], hereIs(makeFolder(t), port, 12345));
     const { note } = await foreign.call('list_systems');
     assert.equal(note, 'nothing runs here; localhost:8391 belongs to user 12345: --port 8391 means it');
