@@ -45,14 +45,14 @@ const TESTS: readonly (readonly [prefix: string, ...words: string[]])[] = [
     'client/', 'kbctl/'],
   ['bin/shared/commands', 'console', 'client/transcripts', 'client/usage', 'client/completion', 'kbctl.test'],
   ['bin/shared/client.ts', 'tools/unreachable', 'client/transcripts', 'client/usage', 'client/targets', 'client/'],
-  ['bin/shared/declared', 'client/transcripts', 'client/asks', 'console/transcripts', 'board/rows', 'client/completion',
+  ['bin/shared/declared', 'client/transcripts', 'client/asks', 'console/transcripts', 'board/page', 'client/completion',
     'mcp/tools'],
   ['bin/shared/describe', 'view.test', 'client/transcripts', 'client/asks', 'console', 'mcp/tools'],
   ['bin/shared/files', 'history.test', 'console/history', 'client/targets', 'run/state', 'run/log', 'run/ask'],
   ['bin/shared/fleet', 'client/folder', 'board/folder', 'client/table', 'mcp/tools', 'via/tools'],
   ['bin/shared/folder', 'client/transcripts', 'client/folder', 'client/here', 'client/names', 'board/folder',
     'client/table', 'via/'],
-  ['bin/shared/log', 'client/transcripts', 'client/log', 'history.test', 'run/log', 'board/log', 'mcp/tools'],
+  ['bin/shared/log', 'client/transcripts', 'client/log', 'history.test', 'run/log', 'board/api', 'mcp/tools'],
   ['bin/shared/names', 'client/transcripts', 'client/names', 'client/here', 'client/targets', 'client/folder',
     'board/folder', 'via/'],
   ['bin/shared/system', 'client/transcripts', 'client/conditions', 'client/watch', 'console/status',
@@ -75,7 +75,7 @@ const TESTS: readonly (readonly [prefix: string, ...words: string[]])[] = [
 ];
 
 /** Tests that take long run last. */
-const SLOW = ['mcp/hostile', 'completion', 'board/page', 'board/many', 'board/attacks', 'via/hostile', 'module/attacks',
+const SLOW = ['mcp/hostile', 'completion', 'board/page', 'board/attacks', 'via/hostile', 'module/attacks',
   'run/killed', 'run/python', 'via/link'];
 
 interface Mutant extends Edit {

@@ -1,32 +1,48 @@
 // The main paths of control-board, without a browser. board/ has the rest.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { readFileSync, statSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { VERSION } from '../../../control.ts';
+import { getInfo, launchSystem, makeFolder, runProgram } from '../helpers.ts';
+import { lacks } from '../needs.ts';
 import { LIMIT } from '../wait.ts';
 import { newsOf, NOWHERE, startBoard, untilSystem } from './board/helpers.ts';
-import { freePort, getInfo, launchSystem, makeFolder, runProgram, startServer } from '../helpers.ts';
-import { lacks } from '../needs.ts';
-import type { AddressInfo } from 'node:net';
 
 describe('control-board', LIMIT, () => {
-  it('prints its address with a random key, without which the page stays empty', async (t) => {
-    const { running, url, port, key } = await startBoard(t, [NOWHERE, NOWHERE, '127.0.0.1:10']);
+  it('prints its address with a key, without which the page stays empty; --key-file keeps it', async (t) => {
+    const path = join(makeFolder(t), 'key');
+    const targets = [NOWHERE, NOWHERE, '127.0.0.1:10'];
+    const { running, url, port, key, get } = await startBoard(t, targets, ['--key-file', path]);
     assert.equal(running.output(), `2 systems · ${url}#${key}   (open it; the part after # is the key)\n`);
     assert.equal(url, `http://localhost:${port}/`);
     assert.equal(Buffer.from(key, 'base64url').length, 16);
+    assert.equal(readFileSync(path, 'utf8'), `${key}\n`);
+    if (lacks('Unix') === false) assert.equal(statSync(path).mode & 0o777, 0o600, 'for its user alone');
     const page = await fetch(url);
     assert.equal(page.headers.get('content-type'), 'text/html; charset=utf-8');
     assert.equal(await page.text(), readFileSync('bin/board/page.html', 'utf8'));
     for (const [authorization, status] of [['', 401], [`Bearer ${key}x`, 401], [`Bearer ${key}`, 200]] as const) {
-      const response = await fetch(`${url}api/systems`, { headers: { authorization } });
+      const response = await get('/api/systems', { Authorization: authorization });
       assert.equal(response.status, status, authorization);
       assert.equal((await response.text()).includes(NOWHERE), status === 200);
     }
+
+    const listen = ['--listen', `localhost:${port}`];
+    const { code, stdout, stderr } = await runProgram(t, 'board', [...listen, NOWHERE]);
+    const problem = `cannot listen on localhost:${port}: the port is in use by another control-board`;
+    const line = `control-board: ${problem}; --listen localhost:0 picks a free one\n`;
+    assert.deepEqual([code, stdout, stderr], [1, '', line]);
+    const earlier = await newsOf({ running, url, port, key, get, post: get });
+    running.child.kill('SIGKILL');
+    await running.ended;
+    const second = await startBoard(t, targets, [...listen, '--key-file', path]);
+    assert.equal(second.key, key);
+    const later = await newsOf(second, earlier.version, 30);
+    assert.equal(later.systems.length, 2);
+    assert.ok(later.version > earlier.version);
+    assert.notEqual(later.startedAt, earlier.startedAt, 'the page loads itself again');
   });
 
   it('shows a system, sends it commands with author and reason, and shows their outcomes', async (t) => {
@@ -70,51 +86,14 @@ describe('control-board', LIMIT, () => {
     assert.match(ended.sent[0]?.text ?? '', /^offline/);
   });
 
-  it('keeps the key in --key-file, and its versions increase across a restart', async (t) => {
-    const { port } = await startServer(t);
-    const path = join(makeFolder(t), 'key');
-    const options = ['--listen', `127.0.0.1:${await freePort()}`, '--key-file', path];
-    const first = await startBoard(t, [`127.0.0.1:${port}`], options);
-    assert.equal(readFileSync(path, 'utf8'), `${first.key}\n`);
-    if (lacks('Unix') === false) assert.equal(statSync(path).mode & 0o777, 0o600, 'for its user alone');
-    const earlier = await newsOf(first);
-    first.running.child.kill('SIGKILL');
-    await first.running.ended;
-    const second = await startBoard(t, [`127.0.0.1:${port}`], options);
-    assert.equal(second.key, first.key);
-    const later = await newsOf(second, earlier.version, 30);
-    assert.equal(later.systems.length, 1);
-    assert.ok(later.version > earlier.version);
-    assert.notEqual(later.startedAt, earlier.startedAt, 'the page loads itself again');
-  });
-
-  it('exits with 1 and one line when the port is in use', async (t) => {
-    const server = createServer().listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    t.after(() => server.close());
-    const { port } = server.address() as AddressInfo;
-    const { code, stdout, stderr } = await runProgram(t, 'board', ['--listen', `localhost:${port}`, NOWHERE]);
-    assert.deepEqual([code, stdout], [1, '']);
-    const line = `cannot listen on localhost:${port}: the port is in use; --listen localhost:0 picks a free one`;
-    assert.equal(stderr, `control-board: ${line}\n`);
-  });
-
-  it('exits with 2 and one line when an option or a variable is invalid', async (t) => {
-    for (const [line, args, env] of [
-      ["--listen must be HOST or HOST:PORT, such as localhost:9000, got '9000'", ['--listen', '9000'], {}],
-      ["the host of --listen ' [2J:80' must be a host name or an IP address, got '\\x1B[2J:80'",
-        ['--listen', '\x1b[2J:80'], {}],
-      ["CONTROL_SOCKET must be the path of a socket, not of a folder, got '/nowhere/'", [], {
-        CONTROL_SOCKET: '/nowhere/',
-      }],
-    ] as const) {
-      const ended = await runProgram(t, 'board', args, '', env);
-      assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-board: ${line}\n` });
-    }
-  });
-
-  it('prints all options with --help, and its version with --version', async (t) => {
-    const help = await runProgram(t, 'board', ['--help']);
+  it('refuses a wrong option or variable in one line, and prints its help and its version', async (t) => {
+    const [refused, help, version] = await Promise.all([
+      runProgram(t, 'board', [], '', { CONTROL_SOCKET: '/nowhere/' }), runProgram(t, 'board', ['--help']),
+      runProgram(t, 'board', ['--version']),
+    ]);
+    const line = "CONTROL_SOCKET must be the path of a socket, not of a folder, got '/nowhere/'";
+    assert.deepEqual(refused, { code: 2, stdout: '', stderr: `control-board: ${line}\n` });
+    assert.deepEqual(version, { code: 0, stdout: `${VERSION}\n`, stderr: '' });
     assert.deepEqual([help.code, help.stderr], [0, '']);
     for (const words of [
       '--listen HOST:PORT', '--allow-host NAME', '--key-file PATH', '--targets FILE', '--dir DIR', 'CONTROL_TOKEN',
@@ -122,6 +101,5 @@ describe('control-board', LIMIT, () => {
       assert.ok(help.stdout.includes(words), words);
     }
     assert.ok(help.stdout.split('\n').every((text) => text.length <= 120));
-    assert.deepEqual(await runProgram(t, 'board', ['--version']), { code: 0, stdout: `${VERSION}\n`, stderr: '' });
   });
 });

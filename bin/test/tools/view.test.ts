@@ -6,17 +6,18 @@ import { describe, it } from 'node:test';
 import { BY, LINK_ENDED, type Machine } from '../../shared/client.ts';
 import { describeDetail, describeStatus } from '../../shared/describe.ts';
 import { describeDuration } from '../../shared/text.ts';
-import { compareViews, describeInfo, type View, viewOf } from '../../shared/view.ts';
+import { compareViews, describeInfo, viewOf } from '../../shared/view.ts';
 import { assertHarmless, HARMLESS, HOSTILE } from '../helpers.ts';
 import { LIMIT } from '../wait.ts';
-import { ago, systemOf } from './view.ts';
+import { ago, systemOf, viewOfReport } from './view.ts';
+import type { View } from '../../shared/view.ts';
 
 /** A report, what else is known of the system, and what is shown of both. */
 type Row = [info: object | null, shown: Partial<View>, circumstances?: Parameters<typeof systemOf>[1]];
 
 function check(rows: readonly Row[]): void {
   for (const [info, shown, circumstances] of rows) {
-    const view = viewOf(systemOf(info, circumstances));
+    const view = viewOfReport(info, circumstances);
     assert.deepEqual(view, { ...view, ...shown }, JSON.stringify([info, circumstances]));
   }
 }
@@ -119,13 +120,44 @@ describe('viewOf', LIMIT, () => {
         story: 'offline: exit code 7',
       }, absent],
       [ended('SIGTERM', 143), { heading: 'ended', cause: ' by itself: SIGTERM', level: 'ended' }, absent],
+      [{ status: 'active', commands: [{ command: 'shutdown', state: 'running', by: 'ana' }] }, {
+        heading: 'ended', cause: ' by ana', commands: [], // too fast to be seen as a status
+      }, absent],
+      [{ status: 'active' }, { heading: 'active', cause: '', error: '' }, { earlier: [ENDING, null] }], // restarted
+      [null, { status: 'unknown', error: 'EMFILE', level: 'bad' }, { failure: { fault: 'unknown', error: 'EMFILE' } }],
     ]);
+  });
+
+  it('tells a crash from an end by the exit code, which a command, the detail or both report', () => {
+    const gone = { failure: { fault: 'offline' } } as const;
+    const crashed = { word: 'crashed', heading: 'crashed', cause: ': exit', level: 'bad' } as const;
+    const done = { heading: 'ended', cause: ' by itself: exit', statusLevel: 'ended' } as const;
+    for (const [exitCode, shown] of [
+      [7, crashed], [1, crashed], [127, crashed], [137, crashed], [139, crashed], // control-run adds 128 to a signal
+      [0, done], [129, done], [130, done], [141, done], [143, done], ['7', done], [undefined, done],
+    ] as const) {
+      const value = { ended: 'exit', ...exitCode !== undefined && { exitCode } };
+      const shutdown = { command: 'shutdown', state: 'done', by: 'itself', reason: 'exit', value };
+      const listing = { status: 'active', commands: [shutdown] };
+      const detail = { run: { pid: 7, started: 'today', ...value } };
+      const ending = { status: 'shutting down', by: 'itself', reason: 'exit' };
+      const failed = { command: 'evaluate', state: 'failed', error: 'x' };
+      check([
+        [listing, shown, gone], [{ ...ending, detail }, shown, gone], [{ ...listing, ...ending }, shown, gone],
+        [{ ...ending, commands: [shutdown, failed] }, { ...shown, failed: 'evaluate failed: x', level: 'bad' }, gone],
+        [{ status: 'active', commands: [{ ...shutdown, by: 'ana', reason: undefined }] }, {
+          ...done, cause: ' by ana',
+        }, gone],
+      ]);
+    }
   });
 
   it('tells the last save, a later one that failed, and what else has failed since anything succeeded', () => {
     const saved = { ...SAVE, value: 'states/<i>', at: ago(3), by: 'ana' };
-    const noWay = 'no way to save: start control-run with --save-signal';
-    const cannotSave = { run: { pid: 7, started: 'today', canSave: false } };
+    const noWay = 'no way to save: start control-run with --save-signal or --save-command';
+    const refused = { ...FAILED, error: noWay };
+    const run = { pid: 7, started: 'today' };
+    const ended = (value: unknown): object => active({ command: 'shutdown', state: 'done', value });
     const evaluated = { command: 'evaluate', state: 'failed', error: 'GPU busy', seconds: 2 };
     const active = (...commands: object[]): object => ({ status: 'active', commands });
     check([
@@ -143,10 +175,20 @@ describe('viewOf', LIMIT, () => {
         failed: 'evaluate failed: GPU busy', heading: 'paused', word: 'failed', level: 'bad', statusLevel: 'warn',
       }],
       [active(evaluated, SAVE), { failed: '', word: 'active', level: 'good' }],
-      [{ status: 'active', commands: [{ ...FAILED, error: noWay }], detail: cannotSave }, {
-        canSave: false, unsaved: '', failed: '', level: 'good',
+      [{ ...active(refused), detail: { run: { ...run, canSave: false } } }, {
+        canSave: false, saved: '', unsaved: '', failed: '', level: 'good',
         commands: [{ text: `save-state refused: ${noWay}, 2 min ago`, state: 'refused' }],
       }],
+      [{ ...active(refused), detail: { run } }, { canSave: true, unsaved: '', failed: '' }], // not reported yet
+      [{ ...active(refused), detail: { run: {} } }, { // not by control-run
+        unsaved: `save failed 2 min ago: ${noWay}`, failed: `save failed: ${noWay}`,
+      }],
+      [{ status: 'active', pid: 2 }, { unsaved: '', failed: '' }, { // another process
+        earlier: [{ status: 'active', pid: 1 }, { ...active(FAILED), pid: 1 }],
+      }],
+      [ended({ ended: 'exit code 0', exitCode: 0 }), { saved: '' }], [ended(''), { saved: '' }],
+      [ended({ saved: 'states/1', ended: 'SIGTERM', exitCode: 143 }), { saved: 'saved states/1' }],
+      [ended('states/1'), { saved: 'saved states/1' }], [ended({ saved: 1 }), { saved: 'saved {"saved":1}' }],
       [active(FAILED), { word: 'offline', level: 'bad', unsaved: 'save failed 2 min ago: ENOSPC' }, {
         failure: { fault: 'offline' },
       }],
@@ -248,7 +290,7 @@ describe('viewOf', LIMIT, () => {
       [{ pid: 7, detail: { run: { pid: 4711, started: 'today' } } }, { pid: '4711', process: 'process 4711' }],
     ]);
     const named = (name: string, label: string = '', info: object = {}): View => {
-      return viewOf(systemOf({ status: 'active', name, ...info }, { machine: { label }, socket }));
+      return viewOfReport({ status: 'active', name, ...info }, { machine: { label }, socket });
     };
     const views = [named('t10', 'b'), named('t2', 'b'), named('t3', 'a'), named('t4', 'c', { asks: [ASKED] })];
     assert.deepEqual(views.sort(compareViews).map(({ name }) => name), ['t4', 't3', 't2', 't10']);
@@ -276,7 +318,7 @@ describe('viewOf', LIMIT, () => {
       const lists = { holds: [entry, text], asks: [entry, text], commands: [entry, SAVE, { ...entry, ...FAILED }] };
       for (const status of ['active', 'paused', text]) {
         for (const detail of [text, { [String(text)]: text, run: text, of: 7 }]) {
-          const view = viewOf(systemOf({ ...entry, ...lists, detail, status }, { id: HOSTILE }));
+          const view = viewOfReport({ ...entry, ...lists, detail, status }, { id: HOSTILE });
           for (const shown of textsIn(view)) assertHarmless(shown);
         }
       }
@@ -304,7 +346,7 @@ describe('describeInfo', LIMIT, () => {
     ];
     for (const [commands, saved, status] of texts) {
       const info = { status: 'active', commands };
-      assert.equal(viewOf(systemOf(info)).summary, status.replace(/^active/, () => describeStatus(info)));
+      assert.equal(viewOfReport(info).summary, status.replace(/^active/, () => describeStatus(info)));
       const rows = describeInfo(systemOf(info)).filter((row) => row.startsWith('saved '));
       assert.deepEqual(rows, saved.map((text) => `saved     ${text}`));
     }

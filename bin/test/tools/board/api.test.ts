@@ -5,47 +5,59 @@ import { createHash } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, it } from 'node:test';
-import { getInfo, makeFolder, startServer, TOKEN } from '../../helpers.ts';
+import { assertHarmless, getInfo, HOSTILE, makeFolder, startServer, TOKEN } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { LIMIT, until } from '../../wait.ts';
-import { startWeb } from '../client/systems.ts';
+import { type Respond, startWeb, type Web } from '../client/systems.ts';
+import { entry, HOSTILE_LINES, infoOf, NO_LOG, outcome, writeLog } from '../logs.ts';
 import { exchange, forSuite, INFO, newsOf, NOWHERE, startBoard, untilSystem } from './helpers.ts';
-import type { Update } from '../../../board/system.ts';
+import type { LogPart, Update } from '../../../board/system.ts';
 import type { StartedServer } from '../../helpers.ts';
 import type { RawResponse, StartedBoard } from './helpers.ts';
 
-/** The own commands of the last system. */
+/** The own command of a system. */
 const EVALUATE = {
   description: 'Runs episodes without learning',
   parameters: { episodes: { type: 'integer', minimum: 1, maximum: 1000, default: 100 }, note: { type: 'string' } },
 } as const;
 
 /** The systems of the board, by id. */
-const [FIRST, SECOND, LOCKED, ABSENT, DECLARING] = [0, 1, 2, 3, 4] as const;
+const [FIRST, SECOND, LOCKED, ABSENT, DECLARING, FAKE] = [0, 1, 2, 3, 4, 5] as const;
+const NO_SYSTEM = 6;
 
 describe('The web API of control-board', LIMIT, () => {
   const suite = forSuite();
   let board: StartedBoard;
-  let systems: [first: StartedServer, second: StartedServer, locked: StartedServer];
-  let declaring: StartedServer<string>;
-  const take = async (id: typeof FIRST | typeof SECOND | typeof DECLARING): Promise<string> => {
-    const { server } = id === DECLARING ? declaring : systems[id];
+  let viewKey: string;
+  let systems: Record<typeof FIRST | typeof SECOND | typeof DECLARING, StartedServer<string>>;
+  let web: Web; // of the fake system
+  let reply: Respond = () => ({ result: 'ok', state: 'done' }); // of the fake system to commands
+  const report: Record<string, unknown> = { ...INFO };
+
+  before(async () => {
+    const commands = { evaluate: EVALUATE };
+    systems = [await startServer(suite), await startServer(suite)] as unknown as typeof systems;
+    systems[DECLARING] = await startServer<string>(suite, { name: 'cleaner', commands });
+    const { port: locked } = await startServer(suite, { token: TOKEN });
+    web = await startWeb(suite, (request) => (request.method === 'POST' ? reply(request) : report));
+    const [first, second, own] = Object.values(systems).map(({ port }) => `127.0.0.1:${port}`) as [string, string, string];
+    const targets = [first, second, `127.0.0.1:${locked}`, NOWHERE, own, web.target];
+    const path = join(makeFolder(suite), 'view');
+    const options = lacks('Unix') === false ? ['--view-key-file', path] : [];
+    board = await startBoard(suite, targets, options, { CONTROL_BY: 'ana@phone' });
+    viewKey = options.length > 0 ? readFileSync(path, 'utf8').trim() : '';
+    for (const id of [FIRST, SECOND, FAKE]) await untilSystem(board, ({ status }) => status === 'active', id);
+    await untilSystem(board, ({ accepts = [] }) => accepts.length === 1, DECLARING);
+    await untilSystem(board, ({ status }) => status === 'missing or wrong token', LOCKED);
+    await untilSystem(board, ({ status }) => status === 'offline', ABSENT);
+  });
+
+  const take = async (id: keyof typeof systems): Promise<string> => {
+    const { server } = systems[id];
     const command = await server.nextCommand();
     server.report({});
     return command;
   };
-
-  before(async () => {
-    systems = [await startServer(suite), await startServer(suite), await startServer(suite, { token: TOKEN })];
-    declaring = await startServer<string>(suite, { commands: { evaluate: EVALUATE } });
-    const [own, ...others] = [declaring, ...systems].map(({ port }) => `127.0.0.1:${port}`);
-    board = await startBoard(suite, [...others, NOWHERE, own ?? '']);
-    await untilSystem(board, ({ status }) => status === 'active', FIRST);
-    await untilSystem(board, ({ accepts = [] }) => accepts.length === 1, DECLARING);
-    await untilSystem(board, ({ status }) => status === 'active', SECOND);
-    await untilSystem(board, ({ status }) => status === 'missing or wrong token', LOCKED);
-    await untilSystem(board, ({ status }) => status === 'offline', ABSENT);
-  });
 
   it('returns these responses', async () => {
     const [none, wrong] = ['X: x', `Authorization: Bearer ${board.key}x`];
@@ -66,11 +78,16 @@ describe('The web API of control-board', LIMIT, () => {
       [202, 'POST /api/systems/4/evaluate'], [405, 'GET /api/systems/4/evaluate'],
       [404, 'POST /api/systems/4/answer'], [404, 'POST /api/systems/4/answer?id=x'], [405, 'GET /api/systems/4/answer'],
       [401, 'POST /api/systems/4/answer?id=x', none], [502, 'POST /api/systems/2/answer?id=x'],
-      [404, 'POST /api/systems/5/answer?id=x'],
+      [404, 'POST /api/systems/6/answer?id=x'],
       [401, 'POST /api/systems/4/evaluate', none], [401, 'POST /api/systems/4/evaluate', wrong],
       [405, 'GET /api/systems/0/pause'], [405, 'PUT /api/systems/pause'], [405, 'HEAD /api/systems/pause'],
+      [200, 'GET /api/logs/0'], [200, 'GET /api/logs/0?x=y'], [401, 'GET /api/logs/0', wrong], [405, 'POST /api/logs/0'],
+      [405, 'HEAD /api/logs/0'],
+      ...['9', '-1', '', '0/', '0x0', 'x', '..', '99999999999999999999', '0%00', '__proto__'].map((id): typeof rows[0] => {
+        return [404, `GET /api/logs/${id}`];
+      }),
       ...[
-        '/nothing', '/api/', '/api/systems/', '/api/systems/0', '/api/systems/5/pause', '/api/systems/-1/pause',
+        '/nothing', '/api/', '/api/systems/', '/api/systems/0', '/api/systems/6/pause', '/api/systems/-1/pause',
         '/api/systems/0/pause/', '/api/systems/0/stop', '/api/systems/0x0/pause', '/api/systems//pause', '//', '/%2e',
         '/api/systems/99999999999999999999/pause', '/api/systems/0/PAUSE', '/api/systems/0/__proto__', '/page.html',
         '/../package.json', '*', '/api/systems%00', '/api/systems/evaluate', '/api/systems/1/evaluate',
@@ -86,40 +103,36 @@ describe('The web API of control-board', LIMIT, () => {
       assert.ok(!response.text.includes(board.key), 'the key is nowhere');
     }
     assert.deepEqual([await take(FIRST), await take(FIRST)], ['save-state', 'save-state']);
-    for (const path of ['systems/5/pause', 'systems/5/answer']) {
-      const { error } = await (await board.post(`/api/${path}`)).json() as { error?: string };
-      assert.equal(error, 'No system has the id 5: GET /api/systems lists them', path);
+    for (const path of ['pause', 'answer']) {
+      const { error } = await (await board.post(`/api/systems/${NO_SYSTEM}/${path}`)).json() as { error?: string };
+      assert.equal(error, `No system has the id ${NO_SYSTEM}: GET /api/systems lists them`, path);
     }
   });
 
   it('shows everything with the view key, and refuses its commands', { skip: lacks('Unix') }, async (t) => {
-    const path = join(makeFolder(t), 'view');
-    const viewing = await startBoard(t, [`127.0.0.1:${declaring.port}`], ['--view-key-file', path]);
-    await viewing.running.shows(/view only .*\n/); // the second line may arrive later
-    const [, url, viewKey = ''] = /view only · (http:.*)#([\w-]+) /.exec(viewing.running.output()) ?? [];
-    assert.deepEqual([url, viewKey], [viewing.url, readFileSync(path, 'utf8').trim()]);
-    assert.equal(statSync(path).mode & 0o777, 0o600);
-    const own = await untilSystem(viewing, ({ accepts = [] }) => accepts.length === 1);
-    assert.equal((await newsOf(viewing)).canPress, true);
-    const get: StartedBoard['get'] = (path_) => viewing.get(path_, { Authorization: `Bearer ${viewKey}` });
-    const news = await newsOf({ ...viewing, get });
-    assert.equal((await get('/metrics')).status, 200);
-    assert.equal(news.canPress, false);
-    assert.deepEqual(news.systems[0]?.accepts, own.accepts);
-    for (const line of [
-      'POST /api/systems/0/pause', 'POST /api/systems/pause', 'POST /api/systems/0/evaluate', 'POST /api/systems',
-      'POST /api/systems/0/answer?id=x',
-      'POST /metrics', 'POST /nothing',
+    const get: StartedBoard['get'] = (path) => board.get(path, { Authorization: `Bearer ${viewKey}` });
+    await board.running.shows(/view only .*\n/); // the second line may arrive later
+    const [, url, shown] = /view only · (http:.*)#([\w-]+) /.exec(board.running.output()) ?? [];
+    assert.deepEqual([url, shown], [board.url, viewKey]);
+    assert.equal((await newsOf(board)).canPress, true);
+    const news = await newsOf({ ...board, get });
+    assert.deepEqual([news.canPress, news.systems[DECLARING]?.accepts?.length], [false, 1]);
+    for (const path of ['/metrics', '/api/logs/0']) assert.equal((await get(path)).status, 200, path);
+    for (const path of [
+      '/api/systems/0/pause', '/api/systems/pause', '/api/systems/4/evaluate', '/api/systems', '/metrics', '/nothing',
+      '/api/systems/4/answer?id=x', '/api/logs/0',
     ]) {
-      const response = await exchange(viewing.port, line, 'Host: localhost', `Authorization: Bearer ${viewKey}`);
-      assert.deepEqual([response.status, JSON.parse(response.body)], [
-        403, { error: 'The view key permits no commands' },
-      ], line);
+      const line = `POST ${path}`;
+      const response = await exchange(board.port, line, 'Host: localhost', `Authorization: Bearer ${viewKey}`);
+      assert.equal(response.body, '{"error":"The view key permits no commands"}', line);
+      assert.equal(response.status, 403);
       checkResponse(response, line);
     }
-    assert.equal(declaring.server.hasCommands(), false);
-    assert.equal((await viewing.post('/api/systems/0/pause')).status, 202);
-    assert.equal(await take(DECLARING), 'pause');
+    await board.post('/api/systems/0/pause');
+    assert.equal(await take(FIRST), 'pause', 'the first command that arrives');
+    const path = join(makeFolder(t), 'view');
+    await startBoard(t, [NOWHERE], ['--view-key-file', path]);
+    assert.equal(statSync(path).mode & 0o777, 0o600);
   });
 
   it('serves a page that holds no secret, and runs only scripts and styles with its hashes', async () => {
@@ -135,20 +148,15 @@ describe('The web API of control-board', LIMIT, () => {
       assert.equal(all.length, 1, `one ${element}`);
       return `'sha256-${createHash('sha256').update(all[0] as string).digest('base64')}'`;
     };
-    assert.equal(policy.get('default-src'), "'none'");
-    assert.equal(policy.get('script-src'), hashOf('script'));
-    assert.equal(policy.get('style-src'), hashOf('style'));
-    assert.equal(policy.get('connect-src'), "'self'");
-    assert.equal(policy.get('require-trusted-types-for'), "'script'");
-    for (const name of ['frame-ancestors', 'base-uri', 'form-action']) assert.equal(policy.get(name), "'none'", name);
+    for (const [name, value] of [
+      ['default-src', "'none'"], ['script-src', hashOf('script')], ['style-src', hashOf('style')],
+      ['connect-src', "'self'"], ['require-trusted-types-for', "'script'"], ['frame-ancestors', "'none'"],
+      ['base-uri', "'none'"], ['form-action', "'none'"],
+    ] as const) {
+      assert.equal(policy.get(name), value, name);
+    }
     assert.doesNotMatch([...policy.values()].join(' '), /unsafe|\*|http|blob/);
     assert.doesNotMatch(page, /<\w[^>]* (?:src|action|on\w+)=|@import|url\(|https?:(?!\/\/www\.w3\.org\/2000\/svg)/);
-  });
-
-  it('ignores the bodies of standard commands, even large ones', async () => {
-    const init = { method: 'POST', headers: { Authorization: `Bearer ${board.key}` }, body: 'x'.repeat(5_000_000) };
-    assert.equal((await fetch(`${board.url}api/systems/0/pause`, init)).status, 202);
-    assert.equal(await take(FIRST), 'pause');
   });
 
   it('responds at once if there is news, otherwise when some arrives or after the wait', async (t) => {
@@ -160,12 +168,7 @@ describe('The web API of control-board', LIMIT, () => {
     assert.deepEqual([all.ids, all.systems.map(({ id }) => id)], [[0, 1, 2], [0, 1, 2]]);
     assert.ok(Number.isSafeInteger(all.version));
     let { version, systems: changed } = all;
-    let askedAt = 0;
-    while (changed.length > 0) {
-      askedAt = performance.now();
-      ({ version, systems: changed } = await newsOf(one, version, 1));
-    }
-    assert.ok(performance.now() - askedAt > 990, 'without news, after the wait');
+    while (changed.length > 0) ({ version, systems: changed } = await newsOf(one, version, 1)); // until it has waited
     assert.deepEqual((await newsOf(one, version)).systems, [], 'without a wait');
     assert.equal((await newsOf(one, 999_999_999_999_999, 30)).systems.length, 3, 'a version in the future');
 
@@ -180,7 +183,11 @@ describe('The web API of control-board', LIMIT, () => {
 
   it('passes on the arguments of an own command unchanged, and no other body', async () => {
     const path = `/api/systems/${DECLARING}/evaluate`;
-    const { server } = declaring;
+    const { server } = systems[DECLARING];
+    const init = { method: 'POST', headers: { Authorization: `Bearer ${board.key}` }, body: 'x'.repeat(5_000_000) };
+    assert.equal((await fetch(`${board.url}api/systems/0/pause`, init)).status, 202);
+    assert.equal(await take(FIRST), 'pause', 'which has no arguments');
+    while (server.hasCommands()) await take(DECLARING);
     for (const [body, expected] of [
       ['{"note":"a"}', { episodes: 100, note: 'a' }],
       [' {\n"episodes": 1e2, "note": "\\ud83d\\ude00\\u0000<b>"} ', { episodes: 100, note: '😀\0<b>' }],
@@ -194,10 +201,9 @@ describe('The web API of control-board', LIMIT, () => {
     }
     const exact = JSON.stringify({ note: '' }).padEnd(4096);
     const noText = Buffer.from('{"note":"\xff"}', 'latin1');
-    const noJson = ['x', '[]', 'null', '7', '"x"', '{', '{"a":1}{}', '\ufeff', noText];
     for (const [status, body] of [
       [202, exact], [413, `${exact} `], [413, 'x'.repeat(5_000_000)],
-      ...noJson.map((text) => [400, text] as const),
+      ...['x', '[]', 'null', '7', '"x"', '{', '{"a":1}{}', '\ufeff', noText].map((text) => [400, text] as const),
     ] as [number, string | Buffer][]) {
       const response = await board.post(path, {}, body);
       assert.equal(response.status, status, String(body).slice(0, 50));
@@ -209,33 +215,29 @@ describe('The web API of control-board', LIMIT, () => {
 
   it('shows the outcome of an own command until the next one of its name, and which argument is invalid', async () => {
     const path = `/api/systems/${DECLARING}/evaluate`;
-    const { server } = declaring;
+    const { server } = systems[DECLARING];
     const areDone = ({ sent }: Update): boolean => sent.every(({ state }) => state !== 'sent');
     await untilSystem(board, areDone, DECLARING); // commands of other tests
     for (const [body, text, parameter] of [
       ['', 'evaluate: note must be a string, got nothing', 'note'],
       ['{"episodes":5000,"note":""}', 'evaluate: episodes must be an integer from 1 to 1000, got 5000', 'episodes'],
-      ['{"episodes":"5","note":""}', 'evaluate: episodes must be an integer from 1 to 1000, got "5"', 'episodes'],
       ['{"note":"","__proto__":{}}', /^evaluate: .*__proto__/, undefined],
     ] as const) {
       const { id } = await (await board.post(path, {}, body)).json() as { id: number };
-      const isShown = ({ sent }: Update): boolean => sent.some((entry) => {
-        return typeof text === 'string' ? entry.text === text : text.test(entry.text);
-      });
-      const { sent } = await untilSystem(board, isShown, DECLARING);
-      const shown = sent.filter(({ command }) => command === 'evaluate');
-      assert.deepEqual(shown.map((entry) => [entry.id, entry.state, entry.parameter]), [[id, 'failed', parameter]]);
+      const { sent } = await untilSystem(board, (one) => areDone(one) && one.sent.some((command) => command.id === id),
+        DECLARING);
+      const [shown, ...others] = sent.filter(({ command }) => command === 'evaluate');
+      assert.deepEqual([shown?.id, shown?.state, shown?.parameter, others], [id, 'failed', parameter, []]);
+      if (typeof text === 'string') assert.equal(shown?.text, text);
+      else assert.match(shown?.text ?? '', text);
     }
     await board.post(path, {}, '{"note":"x"}');
     await server.nextCommand();
     const listed = await untilSystem(board, ({ commands: [latest] }) => latest?.state === 'running', DECLARING);
     const { text: running = '' } = listed.commands[0] ?? {};
-    assert.match(running, /^evaluate \{"episodes":100,"note":"x"\} by .* running for \d+ s$/);
+    assert.match(running, /^evaluate \{"episodes":100,"note":"x"\} by ana@phone running for \d+ s$/);
     server.report({ value: { meanReturn: 497.1 } });
-    const isListed = ({ commands: [latest] }: Update): boolean => {
-      return / done in \d\.\d\d s: \{"meanReturn":497\.1\}, \d+ s ago$/.test(latest?.text ?? '');
-    };
-    await untilSystem(board, (system) => isListed(system) && areDone(system), DECLARING);
+    await untilSystem(board, (system) => areDone(system) && /\d s ago$/.test(system.commands[0]?.text ?? ''), DECLARING);
     await board.post(`/api/systems/${DECLARING}/save-state`);
     await take(DECLARING);
     const { sent } = await untilSystem(board, areDone, DECLARING);
@@ -244,10 +246,10 @@ describe('The web API of control-board', LIMIT, () => {
   });
 
   it('sends the declarations to a page that lacks them, and again after a change', async () => {
-    const { server } = declaring;
+    const { server } = systems[DECLARING];
     const described = (system: Update): unknown[] | undefined => system.accepts?.map(({ name }) => name);
     let { version, systems: all } = await newsOf(board);
-    assert.deepEqual(all.map(described), [[], [], [], [], ['evaluate']]);
+    assert.deepEqual(all.map(described), [[], [], [], [], ['evaluate'], []]);
     assert.deepEqual(all[DECLARING]?.accepts?.[0]?.parameters, [
       {
         name: 'episodes', description: '', hint: 'from 1 to 1000', type: 'integer', minimum: 1, maximum: 1000,
@@ -275,41 +277,142 @@ describe('The web API of control-board', LIMIT, () => {
     assert.deepEqual(accepts, [{ name: 'set-2', description: '', parameters }]);
     assert.equal((await board.post(`/api/systems/${DECLARING}/evaluate`)).status, 404);
     server.commands = { evaluate: EVALUATE };
-    await untilSystem(board, ({ accepts = [] }) => accepts.length === 1, DECLARING);
+    await untilSystem(board, (system) => described(system)?.join() === 'evaluate', DECLARING);
   });
 
-  it('sends no save to a program that cannot save, until it can', async (t) => {
-    const run = { pid: 1, started: '2026-11-21', canSave: false };
-    const web = await startWeb(t, () => ({ ...INFO, detail: { run }, result: 'ok', state: 'done' }));
-    const received = (): string[] => web.requests.filter((line) => line.startsWith('POST'));
-    const able = await startServer(t);
-    const one = await startBoard(t, [web.target, `127.0.0.1:${able.port}`]);
+  it('sends a command to all systems except offline ones and those that cannot do it', async () => {
     const hint = 'start control-run with --save-signal or --save-command';
-    await untilSystem(one, ({ canSave }) => !canSave);
-    const refused = await one.post('/api/systems/0/save-state');
+    const run = { pid: 1, started: '2026-11-21', canSave: false };
+    report['detail'] = { run };
+    await untilSystem(board, ({ canSave }) => !canSave, FAKE);
+    const refused = await board.post(`/api/systems/${FAKE}/save-state`);
     assert.deepEqual([refused.status, await refused.json()], [409, { error: `The program cannot save: ${hint}` }]);
-    assert.equal((await one.post('/api/systems/save-state')).status, 202);
-    assert.equal(await able.server.nextCommand(), 'save-state');
-    able.server.report({});
-    assert.equal((await one.post('/api/systems/0/pause')).status, 202);
+    const { sent: before } = await untilSystem(board, () => true, ABSENT);
+    web.requests.length = 0;
+    for (const command of ['save-state', 'pause']) {
+      const response = await board.post(`/api/systems/${command}?reason=lunch`);
+      assert.deepEqual([response.status, await response.json()], [202, { result: 'sent' }]);
+      for (const id of [FIRST, SECOND, DECLARING] as const) {
+        assert.equal(await take(id), command);
+        assert.equal((await getInfo(systems[id].port)).commands.at(-1)?.reason, 'lunch');
+      }
+    }
+    assert.deepEqual((await untilSystem(board, () => true, ABSENT)).sent, before);
     run.canSave = true;
-    await untilSystem(one, ({ canSave }) => canSave);
-    assert.equal((await one.post('/api/systems/0/save-state')).status, 202);
-    await until(() => received().length === 2);
-    assert.deepEqual(received(), ['POST /api/pause', 'POST /api/save-state']);
+    await untilSystem(board, ({ canSave }) => canSave, FAKE);
+    await board.post(`/api/systems/${FAKE}/save-state`);
+    const by = 'by=ana%40phone';
+    await until(() => web.requests.includes('POST /api/save-state'), () => web.requests.join());
+    assert.deepEqual(web.requests.filter((line) => line.startsWith('POST')), [
+      `POST /api/pause?${by}&reason=lunch`, 'POST /api/save-state',
+    ]);
   });
 
-  it('sends a command to all systems except offline ones', async () => {
-    const { sent: before } = await untilSystem(board, () => true, ABSENT);
-    const response = await board.post('/api/systems/pause?reason=lunch');
-    assert.deepEqual([response.status, await response.json()], [202, { result: 'sent' }]);
-    for (const id of [FIRST, SECOND, DECLARING] as const) {
-      assert.equal(await take(id), 'pause');
-      const { port } = id === DECLARING ? declaring : systems[id];
-      assert.equal((await getInfo(port)).commands.at(-1)?.reason, 'lunch');
+  it('shows a question with what it takes, and sends the answer, which may be late', async (t) => {
+    const { server, port, client } = await startServer(t, { name: 'asker' });
+    const one = await startBoard(t, [`127.0.0.1:${port}`], [], { CONTROL_BY: 'ana@phone' });
+    const parameters = { file: { type: 'string', enum: ['a', 'b'] }, note: { type: 'string', default: '' } } as const;
+    const ends = async (text: string): Promise<Update> => untilSystem(one, ({ askEnds }) => {
+      return askEnds.at(-1)?.text === text;
+    });
+    const open = async (): Promise<Update['asks'][number]> => {
+      return (await untilSystem(one, ({ asks }) => asks.length === 1)).asks[0] as Update['asks'][number];
+    };
+    server.ask('Delete?', { timeout: 1 });
+    assert.deepEqual((await ends('expired')).asks, []);
+    const asked = server.ask('Which one?', { parameters, timeout: 900_000 });
+    const { id, times, ...rest } = await open();
+    assert.deepEqual(rest, { message: 'Which one?', parameters: [
+      { name: 'file', description: '', hint: 'required', ...parameters.file },
+      { name: 'note', description: '', hint: '', ...parameters.note },
+    ] });
+    assert.match(times, /^asked \d+ s ago, expires in 14 min$/);
+    const long = JSON.stringify({ file: 'a', note: 'x'.repeat(2048) });
+    for (const [query, body, status, response] of [
+      [`?id=${id}`, '{"file":"c"}', 400, { error: 'answer: file must be one of a, b, got "c"', parameter: 'file' }],
+      ['?id=k9', '{}', 404, { error: `There is no question k9: open are ${id}` }],
+      ['', '{"file":"a"}', 404, { error: `There is no question without an id: open are ${id}` }],
+      [`?id=${id}`, 'x', 400, { error: 'The body must be a JSON object' }],
+      [`?id=${id}`, long, 413, { error: 'The arguments exceed 2048 bytes' }],
+      [`?id=${id}&reason=looked&by=eve`, '{"file":"a"}', 200, { result: 'ok' }],
+      [`?id=${id}`, '{"file":"b"}', 409, { error: `ana@phone has answered ${id}` }],
+    ] as const) {
+      const answer = await one.post(`/api/systems/0/answer${query}`, {}, body);
+      assert.deepEqual([answer.status, await answer.json()], [status, response]);
     }
-    const { sent } = await untilSystem(board, () => true, ABSENT);
-    assert.deepEqual(sent, before);
+    const { arguments: values, by, reason } = await asked;
+    assert.deepEqual([{ ...values }, by, reason], [{ file: 'a', note: '' }, 'ana@phone', 'looked']);
+    const { askEnds, asks, commands: [listed] } = await ends('ana@phone has answered: file=a, note="" (looked)');
+    assert.deepEqual([asks, askEnds.at(-1)?.isAnswered, askEnds.at(-1)?.id, listed?.state], [[], true, id, 'answer']);
+    assert.match(listed?.text ?? '', /^answer by ana@phone \(looked\): file=a, note="" \(Which one\?\), \d+ s ago$/);
+    server.ask('Go on?');
+    await client.request('answer', { id: (await open()).id, arguments: { approved: false }, by: 'ben@desk' });
+    await ends('ben@desk has answered: approved=false');
+    server.ask('Go on?');
+    await open();
+    await server.close();
+    await untilSystem(one, ({ status, asks: left }) => status === 'offline' && left.length === 0);
+  });
+
+  it('refuses an answer with the sentence of the system, and never with a status that means the key', async () => {
+    const rows: [code: number, error: string, expected: number][] = [
+      [409, 'a pause waits', 409], [404, 'There is no question x: open are none', 404], [401, 'Missing token', 502],
+      [403, 'Host not allowed', 502], [500, 'Internal server error', 502], [503, 'full', 502], [409, HOSTILE, 409],
+    ];
+    const answer = async (id: number | string = FAKE): Promise<[status: number, body: Record<string, string>]> => {
+      const response = await board.post(`/api/systems/${id}/answer?id=x&reason=y`, {}, '{}');
+      return [response.status, await response.json() as Record<string, string>];
+    };
+    web.requests.length = 0;
+    for (const [code, error, expected] of rows) {
+      reply = () => ({ code, error, parameter: error });
+      const [status, body] = await answer();
+      assert.equal(status, expected, error);
+      if (error !== HOSTILE) assert.match(body['error'] ?? '', new RegExp(error));
+      assertHarmless(JSON.stringify(body));
+    }
+    reply = () => null; // cuts the connection
+    const [status, { error = '' }] = await answer();
+    assert.equal(status, 502);
+    assert.match(error, /^answer sent, but no response .*: it may still take effect$/);
+    assert.deepEqual([(await answer(NO_SYSTEM))[0], (await board.post('/api/systems/answer?id=x', {}, '{}')).status], [
+      404, 404, // not to all systems
+    ]);
+    const posted = new Set(web.requests.filter((request) => request.startsWith('POST')));
+    assert.deepEqual([...posted], ['POST /api/answer?id=x&by=ana%40phone&reason=y']);
+  });
+
+  it('returns the latest 50 entries of a log on this machine, and nothing of other files', {
+    skip: lacks('Unix'),
+  }, async (t) => {
+    const hostile = writeLog(t, ...HOSTILE_LINES, outcome(1, 'last'));
+    const path = writeLog(
+      t, ...Array.from({ length: 60 }, (_, index) => entry(9, 'status', { status: `s${index}` })),
+      ...Array.from({ length: 3 }, (_, index) => outcome(3 - index, `k${index}`, { command: 'save-state' })),
+    );
+    const infos: [info: object, note: string, count: number][] = [
+      [infoOf(path), '', 50], [infoOf(hostile), '', 50], [infoOf(path, { host: 'gpu1' }), `logs on gpu1 to ${path}`, 0],
+      [infoOf(path, { log: undefined }), NO_LOG, 0],
+      [infoOf('/etc/passwd'), 'no readable entries in /etc/passwd', 0],
+      [infoOf('/dev/zero'), 'no readable entries in /dev/zero', 0], [infoOf(hostile, { name: 'other' }), '', 1],
+    ];
+    const webs = await Promise.all(infos.map(([info]) => startWeb(t, () => ({ ...INFO, ...info }))));
+    const one = await startBoard(t, webs.map(({ target }) => target));
+    const logs: LogPart[] = [];
+    for (const [id, [info, note, count]] of infos.entries()) {
+      const { hasLog } = await untilSystem(one, ({ status }) => status === 'active', id);
+      assert.equal(hasLog, Object(info).log !== undefined);
+      const log = await (await one.get(`/api/logs/${id}`)).json() as LogPart;
+      assert.deepEqual([log.note, log.entries.length], [note, count], `${id}`);
+      for (const { text } of log.entries) assertHarmless(text);
+      logs.push(log);
+    }
+    assert.doesNotMatch(JSON.stringify(logs.slice(0, -1)), /foreign|root:/);
+    assert.deepEqual(logs.at(-1)?.entries.map(({ text }) => text), ['foreign']);
+    const [first, ...others] = logs[0]?.entries.reverse() ?? [];
+    assert.deepEqual([first?.text, first?.count], ['save-state by ana done in 0.25 s', 3]);
+    assert.ok(Number(first?.at) - Number(first?.firstTime) > 119_000, 'from the first to the last');
+    assert.deepEqual([others[0]?.text, others[0]?.count, others.at(-1)?.text], ['s59', undefined, 's11']);
   });
 });
 

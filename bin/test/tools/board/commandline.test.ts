@@ -2,47 +2,83 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { chmodSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer as createWebServer } from 'node:http';
 import { type AddressInfo, connect, createServer, isIPv4 } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { parseCommandLine, setUp, type Setup } from '../../../board/options.ts';
-import { UsageError } from '../../../shared/cli.ts';
-import { type Ended, makeFolder, makeSocketPath, runProgram, startServer, startSystem, TOKEN } from '../../helpers.ts';
+import { makeFolder, makeSocketPath, runProgram, startServer, startSystem, TOKEN } from '../../helpers.ts';
+import { runHost } from '../../host.ts';
 import { lacks } from '../../needs.ts';
 import { LIMIT } from '../../wait.ts';
 import { startWeb } from '../client/systems.ts';
 import { exchange, NOWHERE, ownAddresses, startBoard, untilSystem, untilSystems } from './helpers.ts';
+import type { TestContext } from 'node:test';
 
 const KEY = 'a-key-of-22-characters';
+const KEY_FORM = 'must be 22 or more letters, digits, - and _';
 
 describe('The command line of control-board', LIMIT, () => {
-  const WRONG: [message: string | RegExp, args: string[]][] = [
-    ["the host of --listen ':80' must be a host name or an IP address, got ''", ['--listen', ':80']],
-    [/^the (host|port) of --listen 'http:.* must be .*, got '/, ['--listen', 'http://localhost:8390']],
-    ["the host of --listen 'a b:80' must be a host name or an IP address, got 'a b'", ['--listen', 'a b:80']],
-    ["the port of --listen 'box:65536' must be an integer from 0 to 65535, got '65536'", ['--listen', 'box:65536']],
-    ['--port is no option: write --listen localhost:9000 for the page, or the target :9000 for a system',
-      ['--port', '9000']],
-    ['--host is no option: write --listen gpu1:8390 for the page, or the target gpu1:8391 for a system',
-      ['--host', 'gpu1']],
-    ["unknown option '--prot'; see --help", ['--prot', '9000']],
-    ['--socket is no option: write the target unix:/run/x.sock', ['--socket', '/run/x.sock']],
-    [/^--allow-host must be .*, got 'http:\/\/box'$/, ['--allow-host', 'http://box']],
-    [/^--allow-host must be .*, got ''$/, ['--allow-host=']],
-    ['--key-file must not be empty', ['--key-file=']],
-    [/^there is no system '80' in '[^']+'.*; an address has a port, such as gpu1:8391 or :9000$/, ['80']],
-    ['--view-key-file must not be empty', ['--view-key-file=']],
-    [/^cannot use the targets file '\/nowhere\/targets': ENOENT: no such file or directory, stat /,
-      ['--targets', '/nowhere/targets']],
-    ['--dir must not be empty', ['--dir=']],
-    [/^--dir must be a folder that can be read, got '\/nowhere': ENOENT: /, ['--dir', '/nowhere', NOWHERE]],
-    [/^--dir must be a folder that can be read, got 'package\.json': ENOTDIR: /, [NOWHERE, '--dir', 'package.json']],
-  ];
+  it('is refused with the option, the expected value and the given one', async (t) => {
+    await refuses(t, [
+      [['--listen', ':80'], "the host of --listen ':80' must be a host name or an IP address, got ''"],
+      [['--listen', '9000'], "--listen must be HOST or HOST:PORT, such as localhost:9000, got '9000'"],
+      [['--listen', 'http://localhost:8390'], /^the (host|port) of --listen 'http:.* must be .*, got '/],
+      [['--listen', 'a b:80'], "the host of --listen 'a b:80' must be a host name or an IP address, got 'a b'"],
+      [['--listen', '\x1b[2J:80'],
+        "the host of --listen ' [2J:80' must be a host name or an IP address, got '\\x1B[2J:80'"],
+      [['--listen', 'box:65536'], "the port of --listen 'box:65536' must be an integer from 0 to 65535, got '65536'"],
+      [['--port', '9000'],
+        '--port is no option: write --listen localhost:9000 for the page, or the target :9000 for a system'],
+      [['--host', 'gpu1'],
+        '--host is no option: write --listen gpu1:8390 for the page, or the target gpu1:8391 for a system'],
+      [['--socket', '/run/x.sock'], '--socket is no option: write the target unix:/run/x.sock'],
+      [['--prot', '9000'], "unknown option '--prot'; see --help"],
+      [['--allow-host', 'http://box'], /^--allow-host must be .*, got 'http:\/\/box'$/],
+      [['--allow-host='], /^--allow-host must be .*, got ''$/],
+      [['--key-file='], '--key-file must not be empty'], [['--view-key-file='], '--view-key-file must not be empty'],
+      [['80'], /^there is no system '80' in '[^']+'.*; an address has a port, such as gpu1:8391 or :9000$/],
+      [['--targets', '/nowhere/targets'],
+        /^cannot use the targets file '\/nowhere\/targets': ENOENT: no such file or directory, stat /],
+      [['--dir='], '--dir must not be empty'],
+      [['--dir', '/nowhere', NOWHERE], /^--dir must be a folder that can be read, got '\/nowhere': ENOENT: /],
+      [[NOWHERE, '--dir', 'package.json'], /^--dir must be a folder that can be read, got 'package\.json': ENOTDIR: /],
+    ]);
+  });
 
-  it('is refused with the option, the expected value and the given one', async () => {
-    for (const [message, args] of WRONG) await refuses(args, message);
+  it('is refused if a key file is none, which stays as it is', { skip: lacks('Unix') }, async (t) => {
+    const folder = makeFolder(t);
+    const fileOf = (name: string, text: string, mode: number = 0o600): string => {
+      writeFileSync(join(folder, name), text);
+      chmodSync(join(folder, name), mode);
+      return join(folder, name);
+    };
+    mkdirSync(join(folder, 'folder'));
+    symlinkSync(join(folder, 'none'), join(folder, 'link'));
+    const hand = fileOf('hand', `  ${KEY}\r\n\n`);
+    const weak = ['', KEY.slice(1), `${KEY}\n${KEY}`, `${KEY}+`, 'ö'.repeat(30)];
+    const open: [mode: number, problem: string][] = [
+      [0o640, 'others can read it; chmod go-r'], [0o604, 'others can read it; chmod go-r'],
+      [0o620, 'others can write to it; chmod go-w'],
+    ];
+    await refuses(t, [
+      [['--key-file', hand, '--view-key-file', hand],
+        `--view-key-file must hold another key than --key-file: '${hand}'`],
+      ...open.map(([mode, problem]): Refusal => {
+        const path = fileOf(`${mode}`, KEY, mode);
+        return [['--key-file', path], `cannot use the key file '${path}': ${problem} '${path}'`];
+      }),
+      ...weak.map((text, index): Refusal => {
+        const path = fileOf(`weak-${index}`, text);
+        return [['--key-file', path], `the key in '${path}' ${KEY_FORM}`];
+      }),
+      [['--key-file', join(folder, 'link')], /^cannot use the key file .*: ENOENT/],
+      [['--key-file', join(folder, 'folder')], /^cannot use the key file .*: it is not a file$/],
+      [['--key-file', join(folder, 'none', 'key')], /^cannot create the key file .*: ENOENT/],
+      [['--view-key-file', join(hand, 'key')], /^cannot create the key file .*: ENOTDIR/],
+    ]);
+    for (const [index, text] of weak.entries()) assert.equal(readFileSync(join(folder, `weak-${index}`), 'utf8'), text);
+    assert.equal((await startBoard(t, [NOWHERE], ['--key-file', hand])).key, KEY, 'one that is written by hand');
   });
 });
 
@@ -81,19 +117,7 @@ describe('--listen of control-board', LIMIT, () => {
     }
   });
 
-  it('fails if another program listens on ::1 only', { skip: lacks('IPv6') }, async (t) => {
-    const server = createServer().listen(0, '::1');
-    t.after(() => server.close());
-    await once(server, 'listening');
-    const { port } = server.address() as AddressInfo;
-    const systemPort = await startSystem(t); // the board already follows it
-    const args = ['--listen', `localhost:${port}`, `127.0.0.1:${systemPort}`];
-    const { code, stdout, stderr } = await runProgram(t, 'board', args);
-    assert.deepEqual([code, stdout], [1, '']);
-    assert.match(stderr, /^control-board: cannot listen on localhost:\d+: the port is in use; --listen .*\n$/);
-  });
-
-  it('fails if the port is in use, and neither follows redirects nor reads long responses from there', async (t) => {
+  it('fails if the port is in use, if only on ::1, and trusts nothing that listens there', async (t) => {
     let isEndless = false;
     const elsewhere = await startWeb(t);
     const server = createWebServer(({ url }, response) => {
@@ -102,12 +126,24 @@ describe('--listen of control-board', LIMIT, () => {
     });
     t.after(() => server.close().closeAllConnections());
     await once(server.listen(0, '127.0.0.1'), 'listening');
+    const run = async (host: string, port: number, target: string = NOWHERE): Promise<string> => {
+      const { code, stdout, stderr } = await runProgram(t, 'board', [`--listen=${host}:${port}`, target]);
+      assert.deepEqual([code, stdout], [1, '']);
+      return stderr.replaceAll(String(port), 'PORT');
+    };
     const { port } = server.address() as AddressInfo;
-    const run = (): Promise<Ended> => runProgram(t, 'board', [`--listen=127.0.0.1:${port}`, NOWHERE]);
-    assert.match((await run()).stderr, /: the port is in use; --listen 127\.0\.0\.1:0 picks a free one\n$/);
+    const problem = 'control-board: cannot listen on 127.0.0.1:PORT: the port is in use';
+    const advice = '; --listen 127.0.0.1:0 picks a free one\n';
+    assert.equal(await run('127.0.0.1', port), problem + advice);
     isEndless = true;
-    assert.match((await run()).stderr, /: the port is in use by another control-board; /);
+    assert.equal(await run('127.0.0.1', port), `${problem} by another control-board${advice}`);
     assert.deepEqual(elsewhere.requests, []);
+    if (lacks('IPv6') !== false) return;
+    const other = createServer().listen(0, '::1');
+    t.after(() => other.close());
+    await once(other, 'listening');
+    const target = `127.0.0.1:${await startSystem(t)}`; // which the board already follows
+    assert.match(await run('localhost', (other.address() as AddressInfo).port, target), /: the port is in use; /);
   });
 
   it('warns that nothing is encrypted on 0.0.0.0, and prints the addresses of this machine', async (t) => {
@@ -138,55 +174,27 @@ describe('--listen of control-board', LIMIT, () => {
   });
 });
 
-describe('--key-file of control-board', { ...LIMIT, skip: lacks('Unix') }, () => {
-  it('must differ from --view-key-file', async (t) => {
-    const path = join(makeFolder(t), 'key');
-    const message = `--view-key-file must hold another key than --key-file: '${path}'`;
-    await refuses(['--key-file', path, '--view-key-file', path], message);
-    await refuses(['--view-key-file', join(path, 'x')], /^cannot create the key file .*: ENOTDIR/);
-    const { key, viewKey } = await setUpWith(['--view-key-file', path, NOWHERE]);
-    assert.ok(viewKey === readFileSync(path, 'utf8').trim() && viewKey !== key);
-  });
+type Refusal = [args: string[], message: string | RegExp];
 
-  it('may be written by hand, and is otherwise refused with the reason and left unchanged', async (t) => {
-    const folder = makeFolder(t);
-    const path = join(folder, 'key');
-    const write = (text: string, mode = 0o600): void => {
-      rmSync(path, { force: true, recursive: true });
-      writeFileSync(path, text);
-      chmodSync(path, mode);
-    };
-    write(`  ${KEY}\r\n\n`);
-    assert.equal((await setUpWith(['--key-file', path, NOWHERE])).key, KEY);
-    for (const [mode, problem] of [
-      [0o640, 'others can read it; chmod go-r'], [0o604, 'others can read it; chmod go-r'],
-      [0o620, 'others can write to it; chmod go-w'],
-    ] as const) {
-      write(KEY, mode);
-      await refuses(['--key-file', path], `cannot use the key file '${path}': ${problem} '${path}'`);
+/** Runs the tool with each command line, all in one process. */
+async function refuses(t: TestContext, refusals: readonly Refusal[]): Promise<void> {
+  const lines = refusals.map(([args]) => (args[0] === '--listen' ? args : ['--listen=127.0.0.1:0', ...args]));
+  const host = runHost(t, `
+    (await import('node:events')).default.defaultMaxListeners = 0; // each run adds some
+    for (const [index, args] of ${JSON.stringify(lines)}.entries()) {
+      let text = '';
+      console.error = console.log = (line) => (text += line);
+      process.argv.splice(1, Infinity, 'control-board', ...args);
+      await import('./dist/bin/board.js?' + index);
+      say([process.exitCode, text]);
     }
-    for (const text of ['', KEY.slice(1), `${KEY}\n${KEY}`, `${KEY}+`, 'ö'.repeat(30)]) {
-      write(text);
-      await refuses(['--key-file', path], `the key in '${path}' must be 22 or more letters, digits, - and _`);
-      assert.equal(readFileSync(path, 'utf8'), text);
-    }
-    rmSync(path);
-    symlinkSync(join(folder, 'none'), path);
-    await refuses(['--key-file', path], /^cannot use the key file .*: ENOENT/);
-    await refuses(['--key-file', folder], /^cannot use the key file .*: it is not a file$/);
-    await refuses(['--key-file', join(folder, 'none', 'key')], /^cannot create the key file .*: ENOENT/);
-  });
-});
-
-async function setUpWith(args: string[]): Promise<Setup> {
-  return setUp(parseCommandLine(args) ?? assert.fail(), 1000);
-}
-
-async function refuses(args: string[], message: string | RegExp): Promise<void> {
-  await assert.rejects(setUpWith(args), (error) => {
-    assert.ok(error instanceof UsageError, String(error));
-    if (typeof message === 'string') assert.equal(error.message, message);
-    else assert.match(error.message, message);
-    return true;
-  });
+    process.exit(0);
+  `);
+  for (const [args, message] of refusals) {
+    const [code, text] = await host.hear<[number, string]>();
+    assert.equal(code, 2, `${args}: ${text}`);
+    if (typeof message === 'string') assert.equal(text, `control-board: ${message}`);
+    else assert.match(text.replace(/^control-board: /, ''), message);
+  }
+  await host.ends();
 }

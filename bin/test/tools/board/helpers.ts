@@ -5,16 +5,11 @@ import { spawnSync } from 'node:child_process';
 import { connect } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { after, type TestContext } from 'node:test';
-import { steadyNow } from '../../../board/series.ts';
-import { BoardSystem, type Update } from '../../../board/system.ts';
-import { THIS_MACHINE } from '../../../shared/client.ts';
-import { Fleet } from '../../../shared/fleet.ts';
 import { type Running, startProgram } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { until } from '../../wait.ts';
-import type { RequestOptions } from '../../../../control.ts';
+import type { Update } from '../../../board/system.ts';
 import type { News } from '../../../board/systems.ts';
-import type { Target } from '../../../shared/folder.ts';
 
 /** A target that does not respond. */
 export const NOWHERE = '127.0.0.1:9';
@@ -170,20 +165,3 @@ export const INFO: Readonly<Record<string, unknown>> = {
   name: 'x', pid: 1, host: 'box', status: 'active', since: '2026-01-01T00:00:00Z', heardAt: '2026-01-01T00:00:00Z',
   detail: null, commands: [],
 };
-
-/** A system of a board, followed until the end of the test. A function replies to its requests. */
-export function createSystem(
-  t: TestContext,
-  reply: (options: RequestOptions, endpoint: string) => object | Promise<object>,
-): BoardSystem {
-  const request = (endpoint: string, options: RequestOptions = {}): unknown => reply(options, endpoint);
-  const client = { target: 'box:1', machine: THIS_MACHINE, shorten: String, request } as unknown as Target['client'];
-  let version = 1;
-  const nextVersion = (): number => (version = Math.max(version + 1, steadyNow()));
-  const fleet: Fleet<BoardSystem> = new Fleet({
-    create: (target) => new BoardSystem(0, target, { nextVersion, onChange: () => {} }),
-    maxEnded: 0, waitS: 30, onReply: (system) => system.onReply(),
-  });
-  t.after(() => fleet.close());
-  return fleet.add({ name: 'box', id: 'box', title: 'box', client });
-}

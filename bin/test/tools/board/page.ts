@@ -1,115 +1,122 @@
-// Shared by the browser tests of control-board: what users see and do on its page.
+// Shared by the browser tests of control-board: a board that shows what a test tells it to, and what users see of it.
 
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { type Level, viewOf } from '../../../shared/view.ts';
-import { until } from '../../wait.ts';
-import { systemOf } from '../view.ts';
-import { startBoard, type StartedBoard } from './helpers.ts';
+import { inTime, until } from '../../wait.ts';
+import { viewOfReport } from '../view.ts';
 import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
-import type { Ask, OwnCommand } from '../../../board/forms.ts';
+import type { Ask, AskEnd, OwnCommand } from '../../../board/forms.ts';
 import type { Sample } from '../../../board/series.ts';
-import type { Update } from '../../../board/system.ts';
+import type { LogPart, SentCommand, Update } from '../../../board/system.ts';
+import type { Level } from '../../../shared/view.ts';
 import type { Browser, Element } from './browser.ts';
 
-const POLL_MS = 250; // reading the page costs more than the page itself
 const WAIT_MS = 4000; // the page gives up later
 
-/** Time for the page to draw at least once. */
-export const SECOND: string = 'return new Promise((resolve) => setTimeout(resolve, 1000))';
-
-// ───── Boards ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-/** Opens the page of a new board. */
-export async function openPage(
-  t: TestContext,
-  browser: Browser,
-  ...args: [targets: readonly string[], options?: readonly string[], env?: NodeJS.ProcessEnv]
-): Promise<StartedBoard> {
-  await prepare(t, browser);
-  const board = await startBoard(t, ...args);
-  await browser.open(`${board.url}#${board.key}`);
-  return board;
-}
-
-/** Afterwards the browser console must have no errors. */
-async function prepare(t: TestContext, browser: Browser): Promise<void> {
-  await browser.resize(1280, 800);
-  await browser.emulate({});
-  t.after(async () => { // before the board stops
-    await browser.open('about:blank');
-    assert.deepEqual(await browser.consoleErrors(), []);
-  });
-}
+// ───── What a board shows ────────────────────────────────────────────────────────────────────────────────────────
 
 /** What a board sends of a system. */
 export type State = Partial<Update>;
 
 /** A board that shows what a test tells it to. */
 export interface FakeBoard {
-  show(...systems: readonly State[]): void;
+  /** Loads the page anew, with these systems. */
+  open(...systems: readonly State[]): Promise<void>;
+  /** Shows these systems. Resolves when the page has drawn them. */
+  show(...systems: readonly State[]): Promise<void>;
   /** Waits for exactly these commands since the last call: `0/evaluate?reason=lunch {"episodes":7}`. */
   takes(...commands: readonly string[]): Promise<void>;
-  /** The status code and the error of the next responses to commands and answers; code 0 responds nothing. */
+  /** The status code and the error of the next responses to commands and answers; with code 0, these are cut off. */
   refusal: [statusCode: number, error: string, parameter?: string] | null;
-  /** Whether the page has the view key. */
+  /** The log of each system; without it, there is no response. */
+  log: LogPart | null;
+  /** How often the page has asked for a log. */
+  logCount: number;
+  /** Whether the page has a key that permits commands. */
   canPress: boolean;
 }
 
-/** Opens the page of a board that shows these systems. */
-export async function openStates(t: TestContext, browser: Browser, ...systems: readonly State[]): Promise<FakeBoard> {
+/** Starts a board for a browser, until the end of the tests. */
+export async function startFakeBoard(t: TestContext, browser: Browser): Promise<FakeBoard> {
   let shown: State[] = [];
-  let [version, count] = [0, 0];
+  let [version, sentCount, loads] = [0, 0, 0];
   const posted: string[] = [];
-  const changes = new EventEmitter();
+  const events = new EventEmitter();
+  const server = createServer(async (request, response) => {
+    const { method, url = '' } = request;
+    const cut = (): void => void response.writeHead(200, { 'Content-Length': 9 }).write('{', () => response.destroy());
+    if (url.startsWith('/?')) {
+      response.setHeader('Content-Type', 'text/html').end(readFileSync('bin/board/page.html'));
+    } else if (url.startsWith('/api/logs/')) {
+      board.logCount += 1;
+      if (board.log === null) cut();
+      else response.end(JSON.stringify(board.log));
+    } else if (method === 'POST') {
+      const body = (await request.toArray()).join('');
+      posted.push(`${url.replace('/api/systems/', '').replace(/[?&]reason=$/, '')} ${body}`.trim());
+      const [statusCode, error, parameter] = board.refusal ?? [200];
+      if (statusCode === 0) return cut();
+      response.writeHead(statusCode).end(JSON.stringify({ id: sentCount += 1, error, parameter }));
+    } else {
+      if (url.endsWith(`since=${version}`)) { // the page asks again when it has drawn the response
+        events.emit('drawn');
+        await once(events, 'change', { signal: AbortSignal.timeout(WAIT_MS) }).catch(() => {});
+      }
+      const ids = shown.map(({ id }) => id);
+      const { canPress } = board;
+      response.end(JSON.stringify({ canPress, startedAt: 1, version, keepMs: 3_600_000, ids, systems: shown }));
+    }
+  });
+  const update = async (systems: readonly State[], act: () => unknown): Promise<void> => {
+    shown = systems.map((state, id) => ({ id, ...QUIET, sentCount, target: `box:${9000 + id}`, ...state }));
+    version += 1;
+    const drawn = once(events, 'drawn');
+    await act();
+    await inTime(drawn, () => 'the page does not ask again');
+  };
+  t.after(() => server.close().closeAllConnections());
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const { port } = server.address() as AddressInfo;
   const board: FakeBoard = {
-    show(...states) {
-      shown = states.map((state, id) => ({ id, ...QUIET, sentCount: count, target: `box:${9000 + id}`, ...state }));
-      version += 1;
-      changes.emit('change');
+    async open(...systems) {
+      [sentCount, loads] = [0, loads + 1];
+      Object.assign(board, { refusal: null, log: null, logCount: 0, canPress: true });
+      posted.length = 0;
+      await browser.resize(1280, 800);
+      await browser.emulate({});
+      await update(systems, () => browser.open(`http://127.0.0.1:${port}/?${loads}#key`));
+      await browser.run(CLOCKS);
     },
+    show: (...systems) => update(systems, () => events.emit('change')),
     async takes(...commands) {
       await until(() => posted.length >= commands.length, () => `${posted} are not ${commands}`);
       assert.deepEqual(posted.splice(0), commands);
     },
-    refusal: null,
-    canPress: true,
+    refusal: null, log: null, logCount: 0, canPress: true,
   };
-  board.show(...systems);
-  const server = createServer(async (request, response) => {
-    const { method, url = '' } = request;
-    if (url === '/') {
-      response.setHeader('Content-Type', 'text/html').end(readFileSync('bin/board/page.html'));
-      return;
-    }
-    const [statusCode, error, parameter] = board.refusal ?? [200, undefined];
-    if (method === 'POST') {
-      const body = (await request.toArray()).join('');
-      posted.push(`${url.replace('/api/systems/', '').replace(/[?&]reason=$/, '')} ${body}`.trim());
-      if (statusCode !== 0) response.writeHead(statusCode).end(JSON.stringify({ id: count += 1, error, parameter }));
-      return;
-    }
-    const signal = AbortSignal.timeout(WAIT_MS);
-    if (url.endsWith(`since=${version}`)) await once(changes, 'change', { signal }).catch(() => {});
-    const { canPress } = board;
-    const ids = shown.map(({ id }) => id);
-    response.end(JSON.stringify({ canPress, startedAt: 1, version, keepMs: 3_600_000, ids, systems: shown }));
-  });
-  await prepare(t, browser);
-  t.after(() => server.close().closeAllConnections());
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  await browser.open(`http://127.0.0.1:${(server.address() as AddressInfo).port}/#key`);
-  await eventually(async () => (await browser.findAll('article')).length === shown.length);
   return board;
+}
+
+/** Lets `skip()` move the clocks of the page. */
+const CLOCKS = `
+  window.skippedMs = 0;
+  for (const clock of [Date, performance]) {
+    const now = clock.now.bind(clock);
+    clock.now = () => now() + skippedMs;
+  }
+`;
+
+/** Moves the clocks of the page. What depends on them happens with the next news. */
+export function skip(browser: Browser, ms: number): Promise<void> {
+  return browser.run('window.skippedMs += arguments[0]', ms);
 }
 
 /** An active system that reports nothing. */
 const QUIET: Omit<Update, 'id' | 'target' | 'sentCount'> = {
-  ...viewOf(systemOf({ status: 'active', name: 'box' })), name: 'box',
+  ...viewOfReport({ status: 'active', name: 'box' }), name: 'box',
   asks: [], current: [], askEnds: [], sent: [], accepts: [], hasLog: false,
 };
 
@@ -127,6 +134,24 @@ function worded(word: string, level: Level): State {
 /** A system that asks. */
 export function asking(...asks: Ask[]): State {
   return { word: 'asking', level: 'asks', asks, askAge: /^asked (.*?) ago/.exec(asks[0]?.times ?? '')?.[1] ?? '' };
+}
+
+export const MESSAGE = 'Delete 3 branches?';
+
+/** A question; without parameters, for a yes or no. */
+export function ask(id: string, more: Partial<Ask> = {}): Ask {
+  const { parameters } = declare('answer', { approved: { type: 'boolean' } });
+  return { id, message: MESSAGE, parameters, times: 'asked 3 min ago', ...more };
+}
+
+/** The end of a question that somebody has answered. */
+export function answered(id: string, by: string = 'ana@phone'): AskEnd[] {
+  return [{ id, text: `${by} has answered: approved=true`, isAnswered: true }];
+}
+
+/** A command that the board has sent. */
+export function sent(id: number, command: string, state: SentCommand['state'], text = '', parameter?: string): State {
+  return { sent: [{ id, command, state, text, ...(parameter !== undefined && { parameter }) }] };
 }
 
 /** An own command with these parameters, which are strings unless a field says otherwise. */
@@ -148,7 +173,7 @@ export function plotted(name: string, ...values: readonly (number | null)[]): Up
 
 // ───── What users see ────────────────────────────────────────────────────────────────────────────────────────────
 
-/** What a user sees of a system. */
+/** What a user sees of a system. Texts that are not visible are empty. */
 export interface Card {
   name: string;
   status: string;
@@ -165,22 +190,73 @@ export interface Card {
   saved: string;
   unsaved: string;
   buttons: string[];
-  /** Whether all buttons are gray. */
-  isGray: boolean;
+  /** Which of them are gray. */
+  gray: boolean[];
+  /** Why there is no save, and why a command was not sent. */
+  hint: string;
+  unsent: string;
   sent: string[];
   commands: string[];
   place: string;
   /** Those of the card and of its status, which decide the colors. */
   level: string;
   statusLevel: string;
+  questions: Question[];
+  own: OwnRow[];
+  hasLog: boolean;
+  /** The note and the entries of its log; null if that is closed. */
+  log: string[] | null;
+}
+
+/** What a user sees of a question. */
+export interface Question {
+  message: string;
+  badge: string;
+  /** The values of the fields, and of the reason. */
+  values: string[];
+  buttons: string[];
+  refused: string;
+  end: string;
+}
+
+/** What a user sees of an own command. */
+export interface OwnRow {
+  name: string;
+  isOpen: boolean;
+  description: string;
+  /** The fields with the texts around them. */
+  fields: { name: string; hint: string; value: string | boolean; wrong: string; isInvalid: boolean }[];
+  outcome: string[];
+  unsent: string;
 }
 
 /** The cards in the order of the targets. For the order of the page, see `glances()`. */
 export function cards(browser: Browser): Promise<Card[]> {
   return browser.run(`
     const text = (element) => (element?.checkVisibility() ? element.innerText.trim() : '');
+    const valueOf = (control) => control.selectedOptions?.[0].text ?? control.value;
+    const ownRow = (row) => ({
+      name: text(row.querySelector('summary')), isOpen: row.querySelector('details').open,
+      description: text(row.querySelector('form > p')),
+      fields: [...row.querySelectorAll('.fields :is(input, select, textarea)')]
+        .filter((control) => control.checkVisibility()).map((control) => ({
+          name: control.labels[0].innerText, hint: text(control.labels[0].nextElementSibling),
+          value: control.type === 'checkbox' ? control.checked : valueOf(control),
+          wrong: text(document.getElementById(control.getAttribute('aria-describedby').split(' ').at(-1))),
+          isInvalid: control.ariaInvalid === 'true',
+        })),
+      outcome: [...row.querySelectorAll('.sent p')].map(text), unsent: text(row.querySelector('.unsent')),
+    });
+    const question = (ask) => ({
+      message: text(ask.querySelector('h3')), badge: text(ask.querySelector('.badge')),
+      values: [...ask.querySelectorAll('input, select, textarea')].filter((one) => one.checkVisibility()).map(valueOf),
+      buttons: [...ask.querySelectorAll('button')].filter((one) => one.checkVisibility()).map(text),
+      refused: text(ask.querySelector('.refused')), end: text(ask.querySelector('.end')),
+    });
+    const linesOf = (log) => [...log.querySelectorAll('p, li')].map(text).filter((line) => line !== '');
     const articles = [...document.querySelectorAll('#systems article')];
     return articles.sort((one, other) => one.dataset.id - other.dataset.id).map((card) => {
+      const log = card.querySelector('.log');
       const find = (selector) => text(card.querySelector('.body ' + selector));
       const findAll = (selector) => [...card.querySelectorAll('.body ' + selector)];
       return {
@@ -193,20 +269,17 @@ export function cards(browser: Browser): Promise<Card[]> {
           name: text(cells[0]), text: text(cells[1]),
           plot: cells[2].checkVisibility() ? cells[2].querySelector('path').getAttribute('d') : null,
         })),
-        buttons: findAll('button').map(text),
-        isGray: findAll('button').every(({ ariaDisabled }) => ariaDisabled === 'true'),
+        buttons: findAll('button').map(text), gray: findAll('button').map((one) => one.ariaDisabled === 'true'),
+        hint: find('> .hint'), unsent: find('> .unsent'),
         sent: findAll('> .sent p').map(text), commands: findAll('.commands li').map(text),
+        questions: findAll('.ask').filter((one) => one.checkVisibility()).map(question),
+        own: findAll('.own > div').map(ownRow), hasLog: log.checkVisibility(), log: log.open ? linesOf(log) : null,
       };
     });
   `);
 }
 
-/** The names of the systems, in the order of the page. */
-export function orderOf(browser: Browser): Promise<string[]> {
-  return browser.run('return [...document.querySelectorAll("#systems article")].map(({ ariaLabel }) => ariaLabel)');
-}
-
-/** What a user sees of a system among many, in the order of the page. */
+/** What a user sees of a system among many. */
 export interface Glance {
   name: string;
   status: string;
@@ -216,7 +289,7 @@ export interface Glance {
   height: number;
 }
 
-/** The rows that the filters leave. */
+/** The rows that the filters leave, in the order of the page. */
 export function glances(browser: Browser): Promise<Glance[]> {
   return browser.run(`
     const isVisible = (element) => element.checkVisibility();
@@ -231,117 +304,31 @@ export function glances(browser: Browser): Promise<Glance[]> {
   `);
 }
 
-/** Waits until the rows are as expected. */
-export async function seesRows(browser: Browser, check: (all: Glance[]) => void): Promise<void> {
-  await looks(async () => check(await glances(browser)));
+/** The names of the systems, in the order of the page. */
+export function orderOf(browser: Browser): Promise<string[]> {
+  return browser.run('return [...document.querySelectorAll("#systems article")].map(({ ariaLabel }) => ariaLabel)');
 }
 
-/** What a user sees of an own command. */
-export interface Row {
-  name: string;
-  isOpen: boolean;
-  description: string;
-  /** The fields with the texts around them. */
-  fields: { name: string; hint: string; value: string | boolean; wrong: string; isInvalid: boolean }[];
-  outcome: string[];
-}
-
-/** The own commands of the first system. */
-export function rowsOf(browser: Browser): Promise<Row[]> {
-  return browser.run(`
-    const text = (element) => (element?.checkVisibility() ? element.innerText.trim() : '');
-    return [...document.querySelector('[data-id="0"] .own')?.children ?? []].map((row) => ({
-      name: text(row.querySelector('summary')), isOpen: row.querySelector('details').open,
-      description: text(row.querySelector('form > p')),
-      fields: [...row.querySelectorAll('.fields :is(input, select, textarea)')]
-        .filter((control) => control.checkVisibility()).map((control) => ({
-          name: control.labels[0].innerText, hint: text(control.labels[0].nextElementSibling),
-          value: control.type === 'checkbox' ? control.checked
-            : control.localName === 'select' ? control.selectedOptions[0].text : control.value,
-          wrong: text(document.getElementById(control.getAttribute('aria-describedby').split(' ').at(-1))),
-          isInvalid: control.ariaInvalid === 'true',
-        })),
-      outcome: [...row.querySelectorAll('.sent p')].map(text),
-    }));
-  `);
-}
-
-/** Waits until a row of the first system is as expected. */
-export async function seesRow(browser: Browser, name: string, check: (row: Row) => void): Promise<void> {
-  await looks(async () => {
-    check((await rowsOf(browser)).find((row) => row.name === name) ?? assert.fail(`there is no row ${name}`));
-  });
-}
-
-/** Waits until the condition is true, with few checks. */
-export function eventually(isTrue: () => Promise<boolean>, what?: () => string): Promise<void> {
-  return until(async () => await isTrue() || await sleep(POLL_MS, false), what);
-}
-
-/** Waits until all cards are as expected. */
-export async function seesAll(browser: Browser, check: (all: Card[]) => void): Promise<void> {
-  await looks(async () => check(await cards(browser)));
-}
-
-async function looks(check: () => Promise<void>): Promise<void> {
+/** Waits until the cards are as expected. */
+export async function sees(browser: Browser, check: (...all: Card[]) => void): Promise<void> {
   let problem: unknown;
-  const isRight = async (): Promise<boolean> => {
+  await until(async () => {
     try {
-      await check();
+      check(...await cards(browser));
       return true;
     } catch (error) {
       problem = error;
       return false;
     }
-  };
-  await eventually(isRight).catch(() => {
+  }).catch(() => {
     throw problem;
   });
-}
-
-/** The same for the first system. */
-export function sees(browser: Browser, check: (card: Card) => void): Promise<void> {
-  return seesAll(browser, ([card]) => check(card ?? assert.fail('there is no system')));
-}
-
-/** Activates a button of a card. A pause and a shutdown are sent with a reason. */
-export async function press(browser: Browser, label: string, index: number = 0, reason: string = ''): Promise<void> {
-  const place = (await cards(browser))[index]?.buttons.indexOf(label) ?? -1;
-  assert.notEqual(place, -1, `no button '${label}'`);
-  await activateButton(browser, index, place);
-  if (label === 'Pause' || label === 'Shut down') await confirm(browser, reason);
-}
-
-/** Activates a button of a card, even if it is gray. */
-export function activateButton(browser: Browser, index: number, place: number): Promise<void> {
-  return browser.activate(`[data-id='${index}'] .body button`, place);
-}
-
-/** Enters the reason in the dialog and confirms. */
-export async function confirm(browser: Browser, reason: string = ''): Promise<void> {
-  await browser.find('dialog[open]');
-  await browser.run("document.querySelector('dialog input').focus()");
-  await browser.press(...(reason === '' ? [] : [reason]), 'Enter');
-}
-
-export function grayButtons(browser: Browser, selector: string): Promise<boolean[]> {
-  return browser.run(`
-    return [...document.querySelectorAll(arguments[0] + ' button')].map(({ ariaDisabled }) => ariaDisabled === 'true');
-  `, selector);
 }
 
 /** The name of the element that has the focus. */
 export async function focused(browser: Browser): Promise<string> {
   const element = await browser.run<Element>('return document.activeElement');
   return await browser.name(element) || await browser.text(element);
-}
-
-export async function valueOf(browser: Browser, target: Element | string): Promise<string> {
-  return browser.run('return arguments[0].value', typeof target === 'string' ? await browser.find(target) : target);
-}
-
-export function problemOf(browser: Browser): Promise<string> {
-  return browser.run('return document.querySelector(".lost")?.innerText.trim() ?? ""');
 }
 
 /** Finds texts that are cut off, elements that overlap, and horizontal scrolling. */
