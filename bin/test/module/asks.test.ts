@@ -64,7 +64,9 @@ function spin(milliseconds: number): void {
 
 // ───── Races ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-describe('An answer counts if its response is 200, and only then', { timeout: 2 * LIMIT.timeout, concurrency: 4 }, () => {
+const SLOW = { timeout: 2 * LIMIT.timeout }; // on a busy machine
+
+describe('An answer counts if its response is 200, and only then', { ...SLOW, concurrency: 4 }, () => {
   const ROUNDS = 15;
   type Race = { server: WebApiServer; control: AbortController; other: Connection };
   /** What else ends a question, and the name of what the program then gets. */
@@ -154,7 +156,7 @@ describe('An answer counts if its response is 200, and only then', { timeout: 2 
 
 // ───── Every moment between the two threads ──────────────────────────────────────────────────────────────────────
 
-describe('At each access of the program to shared memory', { timeout: 2 * LIMIT.timeout, concurrency: 2 }, () => {
+describe('At each access of the program to shared memory', { ...SLOW, concurrency: 2 }, () => {
   it('an open question is listed, while others begin and end', (t) => standAtEach(t, `
     server.ask('stays open');
     const end = () => server.ask('short', { signal: AbortSignal.abort() }).catch(() => 'ended');

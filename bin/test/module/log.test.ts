@@ -593,7 +593,7 @@ describe('What is in place of the log', { ...LIMIT, skip: lacks('Unix') }, () =>
   ];
 
   for (const [what, skip, make, remove, error] of OBSTACLES) {
-    it(`refuses the start if it is ${what}, and later costs one warning, until that is removed`, { skip }, async (t) => {
+    it(`refuses the start if it is ${what}, later costs one warning, until that is removed`, { skip }, async (t) => {
       const [top, port, warnings] = [makeFolder(t), await freePort(), collectWarnings(t)];
       const path = join(top, 'folder', 'log.jsonl');
       mkdirSync(join(top, 'folder'));
