@@ -181,6 +181,19 @@ describe('a link', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
     assert.equal((await linesIn(denied)).length, 2);
   });
 
+  it('says to wait why its system does not answer any more', async (t) => {
+    const session = openSession(t);
+    const { requests } = await session.serve('train-7');
+    const file = join(makeFolder(t), 'pid');
+    const script = `[ -e ${file} ] && exit 7; echo $$ >${file}; CONTROL_DIR=${session.env.CONTROL_DIR} exec "$@"`;
+    const waiting = reach(t, [viaShell('m', script)], ['wait', 'paused', 'train', '--timeout', '12']);
+    await until(() => requests.length > 1);
+    process.kill(parseInt((await linesIn(file))[0]!), 'SIGKILL');
+    const { code, stderr } = await waiting;
+    assert.match(stderr, /: m\/train: not paused after \S+ s: sh (ended with exit code 7|was killed by SIGKILL)\n$/);
+    assert.equal(code, 4);
+  });
+
   const commands = {
     plain: 'exec "$@"', shell: '"$@"; exit', stubborn: 'trap "" TERM; "$@"; exit', deaf: 'exec sleep 200',
   };
