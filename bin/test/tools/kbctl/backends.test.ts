@@ -29,6 +29,7 @@ describe('a backend with a helper', SUITE, () => {
     say('hit 1', 'hit 99', 'constructor', 'hit 0', 'hit 1');
     await until(() => posted().length === 3);
     assert.deepEqual(posted(), ['resume', 'pause', 'resume']);
+    await shows(/^control-kbctl: \d+$/m);
     const helper = Number(/^control-kbctl: (\d+)$/m.exec(output())?.[1]);
     assert.ok(isRunning(helper));
     child.kill();
@@ -55,7 +56,8 @@ describe('a backend with a helper', SUITE, () => {
     const args = ['--port', `${port}`, '--backend', 'windows', '--quit-key', 'f9'];
     const { child, say, shows, ended } = startHelped(t, args);
     say('failed 0 1409\r', 'ok 1\r', 'failed 2 87\r', 'ready\r', 'hit 1\r');
-    await shows(/^resume … active/m);
+    await shows(/^press Ctrl-C to quit$/m);
+    await until(() => posted().length === 1);
     child.kill();
     const { stdout, stderr } = await ended;
     const keys = `  ${RESUME}  resume\nhttp`; // and no other
