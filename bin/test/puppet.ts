@@ -43,14 +43,19 @@ export interface Place {
   socketPath?: string;
 }
 
+interface RefusalError extends NodeJS.ErrnoException {
+  port?: number;
+  address?: string;
+}
+
 /** How many connections of this process have been refused, by port or path. */
 const refusals = new Map<string | number, number>();
 
 subscribe('net.client.socket', (message) => {
   const { socket } = message as { socket: EventEmitter };
-  socket.once(errorMonitor, ({ syscall, port, address }: { syscall?: string; port?: number; address?: string }) => {
+  socket.once(errorMonitor, ({ syscall, code, port, address }: RefusalError) => {
     const place = port ?? `${address}`;
-    if (syscall === 'connect') refusals.set(place, (refusals.get(place) ?? 0) + 1);
+    if (syscall === 'connect' && code !== 'ECONNRESET') refusals.set(place, (refusals.get(place) ?? 0) + 1);
   });
 });
 
@@ -123,6 +128,8 @@ export interface Puppet extends Web {
   posted(): string[];
   /** Resolves when so many requests with the method wait for a response. */
   holds(method: 'GET' | 'POST', count: number): Promise<void>;
+  /** Ends when the next request arrives, without a response. */
+  endWithNext(): Promise<void>;
   /** How many requests have got no response yet. */
   held(): number;
   /** How many requests have met it as it is since its latest change, or have been refused since its end. */
@@ -134,6 +141,7 @@ export async function startPuppet(t: TestContext, given: PuppetState = {}, place
   const state: PuppetState = { status: 'active', version: '9.0.0', ...given };
   const waiting = new Map<IncomingMessage, () => void>();
   let met = 0;
+  let [isLast, isOver] = [false, false];
   const applies = (manner: Manner = false, { method, url }: IncomingMessage): boolean => {
     return manner instanceof RegExp ? manner.test(`${method} ${url}`) : manner === true || manner === method;
   };
@@ -148,18 +156,24 @@ export async function startPuppet(t: TestContext, given: PuppetState = {}, place
       waiting.delete(request);
     }
     met += 1;
-    if (applies(state.cut, request)) return null;
+    if (isLast) end();
+    if (isLast || applies(state.cut, request)) return null;
     const [, command = ''] = /^POST \/api\/([\w-]+)/.exec(`${request.method} ${request.url}`) ?? [];
     Object.assign(state, state.effects?.[command]);
     return respondAs(state, request);
   };
   const web = await startWeb(t, respond, place);
+  const end = (): void => {
+    web.end();
+    [met, isOver] = [0, true];
+  };
   return {
     ...web,
     state,
-    end() {
-      web.end();
-      met = 0;
+    end,
+    async endWithNext() {
+      isLast = true; // so no connection waits in the queue, which would be reset
+      await until(() => isOver);
     },
     set(change) {
       Object.assign(state, change);

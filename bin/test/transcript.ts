@@ -115,7 +115,8 @@ class Stage {
     if (known === undefined || known.isGone) return this.#startPuppet(name, change, known);
     if (gone !== true) return known.puppet.set(change);
     known.isGone = true;
-    known.puppet.end();
+    if (this.#running === undefined || known.puppet.held() > 0) known.puppet.end();
+    else await known.puppet.endWithNext();
   }
 
   async #startPuppet(name: string, state: Puppet['state'], before?: Seen): Promise<void> {
@@ -132,7 +133,7 @@ class Stage {
   async #untilSeen(seen: Seen, line: string): Promise<void> {
     const running = this.#running;
     if (running === undefined) return;
-    const isSeen = (): boolean => seen.puppet.met() >= running.count;
+    const isSeen = (): boolean => seen.puppet.met() >= requestsOf(running.count);
     await until(() => running.hasEnded || isSeen(), () => `${line}: what runs has not seen the line before`);
     await visit(seen); // so its responses have been sent
     assert.ok(!running.hasEnded, `${line}: what runs has ended before`);
@@ -203,7 +204,7 @@ class Stage {
     const running = { count, hasEnded: false, shown };
     this.#running = running;
     void shown.catch(() => {}).then(() => (running.hasEnded = true)); // `fg` reports a failure
-    const isSeen = (): boolean => running.hasEnded || this.#countServed() >= servedBefore + count;
+    const isSeen = (): boolean => running.hasEnded || this.#countServed() >= servedBefore + requestsOf(count);
     await until(isSeen, () => `${line}: asks no system`);
     return [];
   }
@@ -273,6 +274,11 @@ function mergeShown(words: readonly string[], all: readonly string[][]): string[
   const abstract = new Set(results.map(([, one]) => one));
   const texts = distinct.size > 1 && abstract.size === 1 ? [...abstract] : [...distinct];
   return texts.flatMap((text) => text !== '' ? text.split('\n') : texts.length > 1 ? ['(nothing)'] : []);
+}
+
+/** After so many requests, each of those that run has sent one: they take turns. */
+function requestsOf(count: number): number {
+  return count === 1 ? 1 : 3 * count;
 }
 
 /** Keeps the order of the lines of each system. */

@@ -1,10 +1,13 @@
-// control-client pause --for with real systems, signals and a suspended machine; conditions.txt has the rest.
+// control-client wait for a system that is absent, and pause --for with real systems, signals and a suspended machine;
+// conditions.txt has the rest.
 
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { freePort, getInfo, launchSystem, preload, start, startProgram } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { type Puppet, startPuppet } from '../../puppet.ts';
+import { until } from '../../wait.ts';
 import { at, AT_ONCE, call, linesOf } from './helpers.ts';
 
 /** Starts a system that is paused and resumed at once. */
@@ -12,6 +15,21 @@ function startObedient(t: TestContext): Promise<Puppet> {
   const effects = { pause: { status: 'paused' }, resume: { status: 'active' } };
   return startPuppet(t, { effects, post: { state: 'done' } });
 }
+
+describe('control-client wait', AT_ONCE, () => {
+  it('waits for a system that is offline, and says so', async (t) => {
+    const { port, end, refused } = await startPuppet(t);
+    end();
+    const met = call([...at(port), 'wait', 'active']);
+    await until(() => refused() > 1);
+    await sleep(2000); // in which it says nothing
+    const seen = refused();
+    await until(() => refused() > seen);
+    await startPuppet(t, {}, { port });
+    const stderr = `control-client: 127.0.0.1:${port} is offline: it may still start\n`;
+    assert.deepEqual(await met, { code: 0, stdout: 'active\n', stderr });
+  });
+});
 
 describe('control-client pause --for', AT_ONCE, () => {
   it('pauses all targets, and resumes them when the time is up', async (t) => {
