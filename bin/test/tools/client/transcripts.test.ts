@@ -19,7 +19,7 @@ const BOOLEAN = { approved: { type: 'boolean' } };
 const ago = (seconds: number): string => new Date(Date.now() - 1000 * seconds).toISOString();
 
 /** A question as a server lists it: by default, 200 s old, with one parameter. */
-const ask = (id: string, message: string, parameters: unknown = BOOLEAN, more: object = {}): object => {
+const question = (id: string, message: string, parameters: unknown = BOOLEAN, more: object = {}): object => {
   return { id, message, parameters, at: ago(200), ...more };
 };
 
@@ -46,7 +46,7 @@ const PLACES = {
   },
 };
 
-const SYSTEM = { HOSTILE, TOKEN, MISSING_TOKEN, HOST: hostname(), BOOLEAN, ago, ask, refuse, echo };
+const SYSTEM = { HOSTILE, TOKEN, MISSING_TOKEN, HOST: hostname(), BOOLEAN, ago, question, refuse, echo };
 const NAMES = { ...SYSTEM, ...PLACES, ...story };
 
 describe('control-client', { ...LIMIT, concurrency: 2 }, () => { // many scenes wait for seconds
