@@ -6,7 +6,7 @@ import { chownSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { before, describe, it, type TestContext } from 'node:test';
 import {
-  type Ended, freePort, makeFolder, makeSocketPath, runProgram, startForeign, startServer, TOKEN,
+  type Ended, freePort, makeFolder, makeSocketPath, preload, runProgram, startForeign, startProgram, startServer, TOKEN,
 } from '../helpers.ts';
 import { startUnreachable } from '../host.ts';
 import { leaveSocket } from '../module/helpers.ts';
@@ -322,4 +322,17 @@ describe('A system that cannot be reached', { ...LIMIT, skip: lacks('Unix') }, (
     const shown = lines.map((line, index) => `${some[index]?.kind}: ${shape(line, some[index] as Broken)}`);
     assert.deepEqual(shown, some.map(({ kind }) => `${kind}: ${WORDS[kind].key}`));
   });
+});
+
+it('control-client asks for the address of an unknown host every two seconds at most', LIMIT, async (t) => {
+  const { output, shows } = startProgram(t, 'client', ['wait', 'active', '--host', 'box'], preload(`
+    import dns from 'node:dns';
+    dns.lookup = (name, options, done) => {
+      console.log('asked at', performance.now());
+      done(Object.assign(new Error('getaddrinfo ENOTFOUND box'), { code: 'ENOTFOUND' }));
+    };
+  `));
+  await shows(/(asked at [^]*){2}\n/);
+  const [first = 0, second = 0] = [...output().matchAll(/asked at (.+)/g)].map(([, time]) => Number(time));
+  assert.ok(second - first >= 1990, `${second - first} ms`);
 });
