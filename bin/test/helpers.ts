@@ -47,6 +47,7 @@ process.on('exit', () => rmSync(SESSION, { recursive: true, force: true }));
 /** Keeps the caller's environment out of the tests. */
 const ENVIRONMENT = {
   XDG_RUNTIME_DIR: SESSION, XDG_STATE_HOME: join(SESSION, 'state'),
+  HOME: SESSION, // bash takes the sockets of a child for a network, and then reads ~/.bashrc
   TMPDIR: SESSION, // a control-run that is killed with its keeper leaves a folder there
   NO_COLOR: '1', FORCE_COLOR: undefined, TERM: 'xterm', CI: undefined, // CI turns color off
   NODE_DEBUG: undefined, CONTROL_HOST: undefined, CONTROL_PORT: undefined, CONTROL_SOCKET: undefined,
