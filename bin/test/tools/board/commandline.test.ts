@@ -10,8 +10,8 @@ import { describe, it } from 'node:test';
 import { makeFolder, makeSocketPath, runProgram, startServer, startSystem, TOKEN } from '../../helpers.ts';
 import { runHost } from '../../host.ts';
 import { lacks } from '../../needs.ts';
+import { startWeb } from '../../puppet.ts';
 import { LIMIT } from '../../wait.ts';
-import { startWeb } from '../client/systems.ts';
 import { exchange, NOWHERE, ownAddresses, startBoard, untilSystem, untilSystems } from './helpers.ts';
 import type { TestContext } from 'node:test';
 

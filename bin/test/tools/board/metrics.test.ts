@@ -7,8 +7,8 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { HOSTILE, makeFolder, startForeign, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { startWeb } from '../../puppet.ts';
 import { LIMIT, until } from '../../wait.ts';
-import { startWeb } from '../client/systems.ts';
 import { checkMetrics, INFO, NOWHERE, startBoard, type StartedBoard } from './helpers.ts';
 import type { Socket } from 'node:net';
 

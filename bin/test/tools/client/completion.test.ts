@@ -10,11 +10,11 @@ import { COMPLETE, type Shell, SHELLS } from '../../../client/completion.ts';
 import { STATUS_WORDS } from '../../../shared/commands.ts';
 import { makeFolder } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { type Puppet, startPuppet } from '../../puppet.ts';
+import { type Puppet, startPuppet, startWeb } from '../../puppet.ts';
 import { CTRL_C, openTerminal } from '../../screen.ts';
 import { LIMIT, until } from '../../wait.ts';
 import { at, call, run as runAlone } from './helpers.ts';
-import { openSession, startWeb } from './systems.ts';
+import { openSession } from './systems.ts';
 import type { CommandDeclaration } from '../../../../control.ts';
 
 /** Another machine, and one more that cannot be reached. */

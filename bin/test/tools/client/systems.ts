@@ -14,8 +14,6 @@ import type { ChildProcess } from 'node:child_process';
 import type fs from 'node:fs';
 import type { TestContext } from 'node:test';
 
-export { ACTIVE, type Respond, startWeb, type Web } from '../../puppet.ts';
-
 /** Suppresses the warnings of hooks that fail on purpose. */
 export function hideFailures(): void {
   const printers = process.listeners('warning');

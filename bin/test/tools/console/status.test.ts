@@ -5,10 +5,9 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { defer, launchSystem, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { startPuppet } from '../../puppet.ts';
+import { startPuppet, startWeb } from '../../puppet.ts';
 import { CTRL_C, CTRL_D, CTRL_Z, lineOf } from '../../screen.ts';
 import { LIMIT, until } from '../../wait.ts';
-import { startWeb } from '../client/systems.ts';
 import { ACTIVE, at, prompt, pseudoTerminal, READY, shown, terminal } from './helpers.ts';
 
 const STOPPED = /Stopped[^]*SHELL> $/;

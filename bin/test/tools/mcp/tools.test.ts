@@ -11,9 +11,9 @@ import {
   defer, freePort, getInfo, launchSystem, makeFolder, startBasicServer, startServer, TOKEN,
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { startPuppet } from '../../puppet.ts';
+import { ACTIVE, startPuppet, startWeb } from '../../puppet.ts';
 import { LIMIT, until } from '../../wait.ts';
-import { ACTIVE, hereIs, hideFailures, openSession, startSilent, startWeb } from '../client/systems.ts';
+import { hereIs, hideFailures, openSession, startSilent } from '../client/systems.ts';
 import { entry, infoOf, NO_LOG, outcome, writeLog } from '../logs.ts';
 import { AT_ONCE, startMcp, valueOf } from './helpers.ts';
 import type { CommandRequest } from '../../../../control.ts';

@@ -5,9 +5,10 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { defer, makeFolder, preload, startProgram } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { startWeb } from '../../puppet.ts';
 import { LIMIT, until } from '../../wait.ts';
 import { call, linesOf, makeFile, onTerminal } from '../client/helpers.ts';
-import { openSession, startWeb } from '../client/systems.ts';
+import { openSession } from '../client/systems.ts';
 import { callVia, linesIn, optionsOf, processesWith, quote, reach, via, viaShell } from './helpers.ts';
 import type { Running } from '../../helpers.ts';
 
