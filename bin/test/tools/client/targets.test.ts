@@ -14,12 +14,14 @@ import { startSilent } from './systems.ts';
 const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
 
 it('An address has a host, or none for localhost, and a port, or none for 8391', async (t) => {
-  const rows: [target: string, address: string][] = [
+  const rows: [words: string, address: string][] = [
     ['http://gpu1', 'gpu1 8391'], ['gpu1:1', 'gpu1 1'], ['10.0.0.1', '10.0.0.1 8391'],
     ['10.0.0.1:65535', '10.0.0.1 65535'], ['::1', '::1 8391'], ['[::1]:9000', '::1 9000'],
     ['fe80::2', 'fe80::2 8391'], ['[fe80::3]', 'fe80::3 8391'], ['http://gpu2:9000', 'gpu2 9000'],
     ['http://[::1]:9001/', '::1 9001'], [':9000', 'localhost 9000'], ['localhost', 'localhost 8391'],
     ['LOCALHOST', 'localhost 8391'], ['HTTP://gpu3:9000/', 'gpu3 9000'], ['127.0.0.1', '127.0.0.1 8391'],
+    ['--host gpu4', 'gpu4 8391'], ['--host [::1]', '::1 8391'], ['--host ::1 --port 9002', '::1 9002'],
+    ['--port 9003', 'localhost 9003'],
   ];
   const connected: string[] = [];
   t.mock.method(Socket.prototype, 'connect', function (this: Socket, ...args: any[]) {
@@ -28,9 +30,9 @@ it('An address has a host, or none for localhost, and a port, or none for 8391',
     setImmediate(() => this.destroy(new Error('not connected')));
     return this;
   });
-  for (const [target, address] of rows) {
-    await call(['status', target]);
-    assert.deepEqual(new Set(connected.splice(0)), new Set([address]), target);
+  for (const [words, address] of rows) {
+    await call(['status', ...words.split(' ')]);
+    assert.deepEqual(new Set(connected.splice(0)), new Set([address]), words);
   }
   await call(['status', 'http://gpu1', 'gpu1:8391']);
   assert.equal(connected.length, 1, 'they are the same');

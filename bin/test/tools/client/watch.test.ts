@@ -44,17 +44,20 @@ async function startWatched(t: TestContext, command: string, ...options: string[
 describe('control-client watch', SUITE, () => {
   it('watches what runs here, also what starts later, and begins each line with the time and the system', async (t) => {
     const { env, serve } = openSession(t);
-    const { shows, output, hasEnded } = watch(t, [], env);
-    await shows(/^control-client: nothing runs in '.*': it may still start\n$/);
+    const watches = [watch(t, [], env), watch(t, ['--all'], env)];
+    const show = (pattern: RegExp): Promise<unknown> => Promise.all(watches.map(({ shows }) => shows(pattern)));
+    await show(/^control-client: nothing runs in '.*': it may still start\n$/);
     const { end } = await serve('train-1');
-    await shows(/  train  active\n/);
+    await show(/  train  active\n/);
     await serve('job-2');
-    await shows(/  job +active\n/);
+    await show(/  job +active\n/);
     end();
-    await shows(/  train  offline/);
-    assert.equal(hasEnded(), false, 'it waits until the system comes back');
-    const changes = linesOf(output()).filter((line) => !line.startsWith('control-client: '));
-    for (const line of changes) assert.match(line, /^\d{4}(-\d\d){2} \d\d(:\d\d){2}  (train|job) {2,}\w/);
+    await show(/  train  offline/);
+    for (const { output, hasEnded } of watches) {
+      assert.equal(hasEnded(), false, 'it waits until the system comes back');
+      const changes = linesOf(output()).filter((line) => !line.startsWith('control-client: '));
+      for (const line of changes) assert.match(line, /^\d{4}(-\d\d){2} \d\d(:\d\d){2}  (train|job) {2,}\w/);
+    }
   });
 
   it('reports a shutdown if one was sent shortly before, and an error if it had no effect', async (t) => {
