@@ -2,13 +2,13 @@
 // loads, and what its search finds.
 
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus } from '../../../../control.ts';
-import { clientAt, getInfo, makeFolder, runProgram, start, TOKEN } from '../../helpers.ts';
+import { clientAt, type Ended, getInfo, makeFolder, runProgram, start, TOKEN } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { transcript } from '../../transcript.ts';
 import { LIMIT, until } from '../../wait.ts';
@@ -42,17 +42,25 @@ describe('control-demo in other uses', LIMIT, () => {
     assert.deepEqual(pathsIn(demo.folder), savedBy(demo).slice(-10));
   });
 
-  it('logs to a file named after it, or to --log FILE', { skip }, async (t) => {
+  it('logs to a file named after it, to --log FILE, or nowhere', { skip }, async (t) => {
     const [state, folder] = [makeFolder(t), makeFolder(t)];
     const [own, other] = [join(state, 'control', `control-demo@${hostname()}.jsonl`), join(folder, 'log')];
-    for (const [path, ...options] of [[other, '--log', other], [own]] as const) {
+    const runDemo = (XDG_STATE_HOME: string, ...options: string[]): Promise<Ended> => {
       const args = ['--port', '0', '--states-dir', folder, '--until', '90', ...options];
-      const { code, stderr } = await runProgram(t, 'demo', args, '', { XDG_STATE_HOME: state });
+      return runProgram(t, 'demo', args, '', { XDG_STATE_HOME });
+    };
+    assert.equal((await runDemo(state, '--no-log')).stderr, '');
+    assert.ok(!existsSync(own));
+    for (const [path, ...options] of [[other, '--log', other], [own]] as const) {
+      const { code, stderr } = await runDemo(state, ...options);
       const events = readFileSync(path, 'utf8').trimEnd().split('\n').map((line) => JSON.parse(line).event);
       assert.deepEqual([code, stderr, events[0], events.at(-1)], [0, '', 'start', 'end']);
       assert.ok(events.includes('outcome'));
       assert.ok(!existsSync(own) || path === own);
     }
+    const { code, stderr } = await runDemo('/proc/x');
+    assert.equal(code, 0);
+    assert.match(stderr, /^control-demo: cannot log: ENOENT: .* '\/proc\/x'; --log FILE logs to another file, .*\n$/);
   });
 });
 
@@ -75,6 +83,19 @@ describe('control-demo when a save fails', { ...LIMIT, skip }, () => {
     assert.deepEqual([lines.length, lines.every((line) => failed.test(line))], [3, true], stderr);
     assert.match(stdout, / · shutting down\n$/);
     assert.deepEqual(readdirSync(folder), []);
+  });
+
+  it('exits with 1 after a signal: its folder and the one above are deleted', async (t) => {
+    const folder = join(makeFolder(t), 'run');
+    mkdirSync(folder);
+    const inFolder = 'program=$PWD/dist/bin/demo.js; cd "$1"; exec "$0" "$program" --port 0'; // saves in ./states
+    const { child, shows, ended } = start(t, 'sh', ['-c', inFolder, process.execPath, folder]);
+    await shows(/ active\n/);
+    rmSync(folder, { recursive: true });
+    child.kill('SIGTERM');
+    const { code, stderr } = await ended;
+    assert.equal(code, 1);
+    assert.match(stderr, /^control-demo: saveState failed: ENOENT: .*\n/);
   });
 
   it('cancels a shutdown by command and pauses, until a save succeeds', async (t) => {
