@@ -188,13 +188,15 @@ describe('control-mcp in both eras', SUITE, () => {
 describe('The command line of control-mcp', SUITE, () => {
   it('is refused with one line, and allows only words that mean something', async (t) => {
     for (const [args, line] of [
-      ...['pause', 'Resume', 'resume,', 'run:', 'run:pause'].map((list) => [
+      [['--alow', 'all'], /^unknown option '--alow' \(did you mean --allow\?\); see --help$/],
+      ...['', 'pause', 'Resume', 'resume,', 'run:', 'run:pause'].map((list) => [
         ['--allow', list], /^--allow must have resume, .*, separated by commas, got '.*'$/,
       ] as const),
       ...['run:answer', 'run:evaluate, answer '].map((list) => [
         ['--allow', list], /^--allow never permits answers: people answer, got '(run:)?answer'$/,
       ] as const),
       [['9999'], /^there is no system '9999' in '[^']+'.*; an address has a port, such as gpu1:8391 or :9000$/],
+      [['box:0'], /^the port of the target 'box:0' must be an integer from 1 to 65535, got '0'$/],
       [['--targets', '-'], /^--targets must be a file: standard input is for the assistant$/],
       [['--dir', '/nowhere'], /^--dir must be a folder that can be read, got '\/nowhere': ENOENT: /],
     ] as const) {

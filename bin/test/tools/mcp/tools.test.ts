@@ -236,6 +236,13 @@ describe('list_systems and get_info of control-mcp', SUITE, () => {
     assert.deepEqual([commands.length, commands[0].command, commands[0].state], [1, 'pause', 'done']);
   });
 
+  it('say for how long a program has not responded', async (t) => {
+    const heardAt = new Date().toISOString();
+    const { target: system } = await startPuppet(t, { heardAt });
+    const mcp = startMcp(t, [system]);
+    await until(async () => (await mcp.call('get_info', { system })).silentSeconds >= 1);
+  });
+
   it('list the command that runs, although there is no room for all that wait for it', async (t) => {
     const commands = Array.from({ length: 18 }, (_, index) => {
       return { command: `say-${index}`, state: index === 0 ? 'running' : 'waiting', reason: 'r'.repeat(200) };
@@ -661,8 +668,8 @@ describe('The argument system of control-mcp', SUITE, () => {
 // ───── Where systems are looked for ──────────────────────────────────────────────────────────────────────────────
 
 describe('The systems of control-mcp', SUITE, () => {
-  it('are the targets, those in a file with their tokens, or the one of the environment', async (t) => {
-    const { env, launch } = openSession(t);
+  it('are the targets, those in a file with their tokens, the one of the environment, or those in --dir', async (t) => {
+    const { folder, env, launch } = openSession(t);
     await launch('train');
     const { address } = await launchSystem(t);
     const { port: locked } = await startServer(t, { host: '127.0.0.1', token: TOKEN });
@@ -681,6 +688,8 @@ describe('The systems of control-mcp', SUITE, () => {
     }
     const mixed = startMcp(t, ['--targets', targets, at(address.port)], env);
     assert.deepEqual(await idsOf(mixed), [at(address.port), at(locked), `train-${process.pid}`]);
+    const ofDir = startMcp(t, ['--dir', folder]);
+    assert.deepEqual(await idsOf(ofDir), [`train-${process.pid}`]);
     const byPort = startMcp(t, [], { ...env, CONTROL_HOST: '127.0.0.1', CONTROL_PORT: `${address.port}` });
     assert.deepEqual(await idsOf(byPort), [at(address.port)], 'not those in the folder');
   });
