@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { main } from '../../../client/main.ts';
 import { EXIT, run as runMain } from '../../../shared/cli.ts';
 import { type Ended, makeFolder, type Running, runProgram, start, startProgram } from '../../helpers.ts';
+import { lineOf } from '../../screen.ts';
 import { LIMIT } from '../../wait.ts';
 import { capture } from './capture.ts';
 import type { TestContext } from 'node:test';
@@ -34,16 +35,18 @@ export function watch(t: TestContext, args: readonly string[], env?: NodeJS.Proc
   return startProgram(t, 'client', ['watch', ...args], env);
 }
 
-/** Runs control-client with a terminal as its standard input, output and error. */
+/** Runs control-client with a terminal as its standard input, output and error, and nothing else in its output. */
 export function onTerminal(t: TestContext, args: readonly string[], env?: NodeJS.ProcessEnv): Running {
-  const command = ['exec', process.execPath, 'dist/bin/client.js', ...args.map((arg) => `'${arg}'`)].join(' ');
+  const command = `exec ${lineOf('client', args)}`;
   return start(t, 'script', ['--quiet', '--return', '--command', command, '/dev/null'], env);
 }
 
+/** The options for a port. */
 export function at(port: number): string[] {
   return ['--host', '127.0.0.1', '--port', `${port}`];
 }
 
+/** The lines of a text, each of which has an end. */
 export function linesOf(text: string): string[] {
   return text.split('\n').slice(0, -1);
 }

@@ -139,13 +139,6 @@ export async function startFull(t: TestContext, path: string = makeSocketPath(t)
   return path;
 }
 
-/** The hooks of a system that computes: for 2 s per step, it can neither respond nor describe itself. */
-export const COMPUTING = `{
-  step() { for (const end = Date.now() + 2000; Date.now() < end;); },
-  describe: () => ({ episode: 7 }),
-  commands: { evaluate: { parameters: { episodes: { type: 'integer' } }, run() {} } },
-}`;
-
 /** A system in a separate process, which can be stopped. */
 export interface OwnProcess {
   port: number;
