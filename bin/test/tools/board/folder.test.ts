@@ -6,8 +6,8 @@ import { join, relative } from 'node:path';
 import { describe, it } from 'node:test';
 import { freePort, makeFolder, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
-import { startWeb } from '../../puppet.ts';
-import { LIMIT } from '../../wait.ts';
+import { startPuppet, startWeb } from '../../puppet.ts';
+import { LIMIT, until } from '../../wait.ts';
 import { INFO, newsOf, startBoard, untilSystems } from './helpers.ts';
 import type { TestContext } from 'node:test';
 import type { StartedBoard } from './helpers.ts';
@@ -70,6 +70,15 @@ describe('control-board --dir', { ...LIMIT, skip: lacks('Unix') }, () => {
     await startIn(t, folder, 'train');
     await untilShown(board, 'train active', 'job-2 active', 'job-b-3 offline', 'job-4 active');
     assert.equal((await newsOf(board)).ids[0], 0, 'the same one');
+
+    const path = join(folder, 'job-b-5.sock');
+    const { set, held } = await startPuppet(t, { ...INFO, name: 'job-b-5' }, { socketPath: path });
+    await untilShown(board, 'train active', 'job-2 active', 'job-4 active', 'job-b-5 active');
+    set({ silent: true });
+    await until(async () => (await newsOf(board)).ids.length > 0 && held() > 1); // all that it asks
+    rmSync(path); // so it has ended, although no request has failed yet
+    await startIn(t, folder, 'job-b-6');
+    await untilShown(board, 'train active', 'job-2 active', 'job-4 active', 'job-b-6 active');
   });
 
   it('drops the oldest offline system when a new one comes, but no target and no live system', async (t) => {
