@@ -479,8 +479,11 @@ describe('wait of control-mcp', SUITE, () => {
     for (const [command, status] of [['pause', 'paused'], ['save-state', 'paused'], ['resume', 'active']] as const) {
       const waiting = wait({ until: 'change' });
       const reached = wait({ until: status });
-      await sleep(300);
-      await client.request(command, { by: 'ana', reason: 'lunch', wait: 30 });
+      let hasEnded = false; // a wait that begins after the command sees no change
+      while (!hasEnded) {
+        await client.request(command, { by: 'ana', reason: 'lunch', wait: 30 });
+        hasEnded = await Promise.race([waiting.then(() => true), sleep(300, false)]);
+      }
       const { ended, reported } = await waiting;
       assert.deepEqual([ended, reported.commands[0]?.command], ['changed', command]);
       const end = await reached;
