@@ -1465,6 +1465,7 @@ describe('A server thread that dies', LIMIT, () => {
   const DEATHS: [statement: string, cause: RegExp][] = [
     ['setImmediate(() => process.exit(3))', /: its thread exited$/],
     ["setImmediate(() => { throw new Error('poison'); })", /: poison$/],
+    ['setImmediate(() => { for (const all = [];;) all.push(Array(1e6).fill(0)); })', /memory/],
   ];
   it('is replaced at the same address with the same queue, and a warning gives the cause', async (t) => {
     const warnings = collectWarnings(t);

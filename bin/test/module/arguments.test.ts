@@ -48,6 +48,7 @@ describe('A wrong argument', LIMIT, () => {
     ['command', (value) => server.post(value), ['stop', '', null, ['pause']]],
     ['message', (value) => server.ask(value), [7, null], ['', ' \n ', '\x07', 'x'.repeat(1001)]],
     ['parameters', (value) => server.ask('?', { parameters: value }), ['yes', () => {}], [[]]],
+    ['answer.a.type', (value) => server.ask('?', { parameters: { a: { type: value } } }), [], [5]],
     ['signal', (value) => server.ask('?', { signal: value }), [{}, null]],
     ['timeout', (value) => server.ask('?', { timeout: value }), ['1', null], [NaN, 0]],
     ['timeout', (value) => server.nextCommandSync({ timeout: value }), ['1', null], [NaN, -1]],

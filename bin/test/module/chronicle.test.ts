@@ -9,7 +9,9 @@ import { FILLER } from './log.ts';
 
 describe('A program, its clients and its log agree', { timeout: 3 * LIMIT.timeout, concurrency: 3 }, () => {
   it('if nothing happens', (t) => chronicle(t, {
+    isIdle: true,
     least: {
+      'waited in vain': 1,
       servers: 4, TimeoutError: 5, RangeError: 5, 'equal tags': 10, 'in time': 10, overtaken: 2, undelivered: 3,
     },
   }));

@@ -8,7 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { makeFolder } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { COMMANDS, HOST, INFO, STATUS, Connection, head, withBody } from '../http.ts';
-import { until } from '../wait.ts';
+import { inTime, until } from '../wait.ts';
 import { SEED, oneOf, randomNumbers } from './helpers.ts';
 import { Judge } from './judge.ts';
 import { countEvents, parseLog } from './log.ts';
@@ -100,12 +100,15 @@ const SIZES = [16, 1, 1000, 3]; // of the queues, in turn
  * it has published and which command is running.
  */
 function sourceOf(scenario: Scenario, seed: number, name: string, log: string): string {
-  const { first = 0, deaths = 0, isBusy = false, disturb } = scenario;
+  const { first = 0, deaths = 0, isBusy = false, isIdle = false, disturb } = scenario;
   return `
     import { readFileSync } from 'node:fs';
     process.removeAllListeners('warning'); // Node's printer: each thread that dies causes a warning
     const threads = [];
-    process.on('worker', (thread) => threads.push(thread));
+    process.on('worker', (thread) => {
+      threads.push(thread);
+      note('restart', Date.now());
+    });
     (${preset})(${first});
     const random = (${randomNumbers})(${seed});
     const rarely = (${randomNumbers})(${seed} + 1); // in callbacks
@@ -376,9 +379,17 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
       nextBlockAt = taken + 10 + below(60);
     };
 
+    let nextRestAt = 10;
+    const rest = async () => {
+      if (!${isIdle} || taken < nextRestAt) return;
+      await sleep(2000); // longer than some clients wait for news
+      nextRestAt = taken + 60;
+    };
+
     const step = async () => {
       killThread();
       blockLong();
+      await rest();
       const choice = random();
       if (choice < 0.38) for (let count = below(20); count >= 0 && look(); count -= 1) receive();
       else if (choice < 0.40) receive(true);
@@ -390,8 +401,10 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
         await next({ signal: end.signal });
       } else if (choice < 0.54) {
         let isAsleep = true;
-        const timer = setTimeout(() => { // a command wakes it, unless there is none
-          if (isAsleep && !look()) post();
+        const timer = setTimeout(async () => { // a command wakes it, unless there is none
+          if (!isAsleep || !look()) return isAsleep && post();
+          await sleep(5000, null, { ref: false });
+          if (isAsleep) fault('asleep while a command waits');
         }, 700);
         await next({});
         isAsleep = false;
@@ -557,7 +570,10 @@ class Client {
     this.#usedAt = exchange.receivedAt;
     if (response === null || response.headers.connection === 'close') this.leave();
     const isStarved = response?.statusCode === 408; // the thread has not had the CPU for five seconds
-    if (response !== null && !isStarved) return [response, exchange];
+    if (response !== null && !isStarved) {
+      this.#judge.noteResponse(exchange, this.#openedAt);
+      return [response, exchange];
+    }
     if (!isStarved) this.#judge.noteLoss(exchange, this.#openedAt);
     await sleep(50);
     return [null, exchange];
@@ -669,6 +685,8 @@ export interface Scenario {
   first?: number;
   /** Whether the program blocks its thread for more than a second now and then. */
   isBusy?: boolean;
+  /** Whether the program does nothing for seconds now and then. */
+  isIdle?: boolean;
   /** Whether clients are as the first ones. */
   isOld?: boolean;
   /** What must happen how often in each program. */
@@ -681,6 +699,7 @@ const LEAST: Readonly<Record<string, number>> = {
   statuses: 10,
 };
 const MOST_COMMANDS = 10_000; // until all of that has happened
+const MOST_MS = 150_000;
 
 /** Programs that run at the same time. */
 interface Stage {
@@ -762,7 +781,7 @@ async function run(
     client.leave();
   });
   try {
-    await Promise.all(clients);
+    await inTime(Promise.all(clients), () => 'Too little happens', MOST_MS);
   } finally {
     stage.isOver = true;
     host.order('end');

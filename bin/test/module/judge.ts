@@ -99,6 +99,7 @@ class Life {
   /** What the tag covers, as the program reports it. */
   readonly changes: Record<'from' | 'published' | 'to', number[]> = { from: [], published: [], to: [] };
   readonly latest: Record<Lane | 'posted', number> = { four: 0, own: 0, posted: 0 };
+  latestOfFour = ''; // the command
   readonly statuses: string[] = []; // until it is closed
   readonly released: { by: string; isSure: boolean }[] = [];
   readonly interruptions: number[] = []; // when a command had aborted the signal or a question: it no longer expires
@@ -117,7 +118,7 @@ export class Judge {
   readonly #shown: Map<string, string> = new Map(); // what has ended, by id, as clients have seen it
   readonly #statuses: { from: number; to: number; status: Status }[] = [];
   readonly #lives: Life[] = [];
-  readonly #deaths: number[] = [];
+  readonly #deaths: { diedAt: number; restartedAt: number; servesAt: number }[] = []; // of threads
   readonly #closings: [from: number, to: number][] = []; // until the next server listens
   readonly #asked: Map<string, { from: number; to: number; got?: Got; gotAt: number }> = new Map(); // by message
   readonly #attempts: Attempt[] = [];
@@ -162,7 +163,12 @@ export class Judge {
       }
       case 'death': {
         this.#count('deaths');
-        return void this.#deaths.push(from);
+        return void this.#deaths.push({ diedAt: from, restartedAt: Infinity, servesAt: Infinity });
+      }
+      case 'restart': {
+        const death = this.#deaths.at(-1);
+        if (death?.restartedAt === Infinity) death.restartedAt = to;
+        return;
       }
       case 'status': {
         this.#statuses.push({ from, to, status: rest[0] });
@@ -201,6 +207,7 @@ export class Judge {
     const number = this.#numberOf(id);
     assert.ok(number > life.latest[lane], `${id} is out of order`);
     life.latest[lane] = number;
+    if (lane === 'four') life.latestOfFour = command;
     life.taken.set(id, taken);
     this.#count({ posted: 'posted commands', four: 'commands', own: 'notes' }[lane]);
     if (lane === 'posted') return assert.equal(by, 'itself');
@@ -234,7 +241,10 @@ export class Judge {
       return isSure && settledAt < time - SLACK_MS;
     });
     assert.equal(waits, undefined, `${number} was taken while this waited`);
-    if (four > number) this.#count('overtaken');
+    if (four < number) return;
+    this.#count('overtaken');
+    const isDue = isUrgent(life.latestOfFour) || urgent.some(({ expires }) => expires > 0); // which has expired since
+    assert.ok(isDue, `${life.latestOfFour} ${four} was taken ahead of the own command ${number}`);
   }
 
   /** Checks that a release was delivered because nobody else held the pause. */
@@ -289,8 +299,21 @@ export class Judge {
     if (!isInfo && body !== undefined) assert.equal(body.status, nameOf(tag));
     this.#later(exchange, () => {
       if (statusCode === 304) this.#checkWaited(exchange, isInfo);
-      if (isInfo) this.#checkInfo(exchange, tag, statusCode === 200 ? body : null);
-      else this.#checkStatus(exchange, nameOf(tag), statusCode === 200 && tag === known);
+      const isOver = statusCode === 304 && exchange.waitMs > 0 && !this.#isClosing(exchange);
+      const decidedAt = exchange.sentAt + (isOver ? exchange.waitMs - 20 : 0); // at least
+      const seen = { ...exchange, sentAt: Math.min(decidedAt, exchange.receivedAt) }; // no news was missed until then
+      if (isInfo) this.#checkInfo(seen, tag, statusCode === 200 ? body : null);
+      else this.#checkStatus(seen, nameOf(tag), statusCode === 200 && tag === known);
+    });
+  }
+
+  /** A response on a connection to a new thread: from now on, new connections are not lost because of the old one. */
+  noteResponse(exchange: Exchange, openedAt: number): void {
+    this.#later(exchange, () => {
+      const death = this.#deaths.at(-1);
+      if (death !== undefined && openedAt > death.restartedAt + SLACK_MS) {
+        death.servesAt = Math.min(death.servesAt, exchange.receivedAt);
+      }
     });
   }
 
@@ -298,7 +321,7 @@ export class Judge {
   noteLoss(exchange: Exchange, openedAt: number): void {
     this.#later(exchange, () => {
       const { receivedAt } = exchange;
-      const isDown = this.#deaths.some((time) => time - 50 < receivedAt);
+      const isDown = this.#deaths.some(({ diedAt, servesAt }) => diedAt - 50 < receivedAt && openedAt <= servesAt);
       const isClosing = this.#isClosing({ ...exchange, sentAt: openedAt }, 500);
       assert.ok(isDown || isClosing, `lost a connection without a reason: ${inspect({ ...exchange, openedAt })}`);
     });
