@@ -764,7 +764,10 @@ async function run(
       }
     }
   })();
-  heard.catch(() => (stage.isOver = true)); // it has ended, or has done something wrong
+  heard.catch(() => { // it has ended, or has done something wrong, and may never end
+    stage.isOver = true;
+    host.process.kill('SIGKILL');
+  });
   await until(() => port > 0 || stage.isOver);
   const isEnough = ({ counts }: Judge): boolean => {
     const missing = Object.entries({ ...LEAST, ...least }).filter(([what, count]) => (counts[what] ?? 0) < count);
