@@ -1191,6 +1191,7 @@ describe('A server', LIMIT, () => {
       if (host !== '127.0.0.1') continue;
       const message = `Cannot serve at 127.0.0.1:${port}: it is in use by pole (process ${process.pid})`;
       await assert.rejects(server.runInBackground(), { code: 'EADDRINUSE', message });
+      assert.throws(() => server.ask('Alone?'), { message: 'Cannot ask: the server is not running' });
       await other.close();
       assert.deepEqual(await server.runInBackground(), { host, port });
     }
@@ -1485,7 +1486,7 @@ describe('A server thread that dies', LIMIT, () => {
       const warning = String(warnings.pop());
       const start = `The web API at localhost:${port} stopped and will be restarted: `;
       assert.ok(warning.startsWith(start) && cause.test(warning), warning);
-      await client.waitFor(ACTIVE);
+      await client.waitFor(ACTIVE, { timeout: 60_000 });
       const saved = ask(port, SAVE, WAIT);
       assert.equal(await server.nextCommand(), 'pause');
       assert.equal(await server.nextCommand(), 'save-state');

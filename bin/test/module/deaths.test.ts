@@ -10,7 +10,7 @@ import { inspect } from 'node:util';
 import { SystemStatus } from '../../../control.ts';
 import { clientAt, collectThreads, collectWarnings, freePort, getDetail, makeFolder, startServer } from '../helpers.ts';
 import { runHost } from '../host.ts';
-import { HOST, INFO, STATUS, ask, exchange, head } from '../http.ts';
+import { HOST, INFO, STATUS, Talk, ask, exchange, head } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { LIMIT, until } from '../wait.ts';
 import { countEvents, readLog } from './log.ts';
@@ -117,6 +117,31 @@ describe('A thread that dies', LIMIT, () => {
     assert.ok(warnings.every((warning) => warning.startsWith(start)), inspect(warnings));
     assert.match(String(warnings[1]), /EADDRINUSE/);
     assert.equal(countEvents(readLog(log))['thread'], 1, 'not of the starts that failed');
+  });
+
+  it('has its last answer delivered, although it has not told the host of it', async (t) => {
+    const host = runHost(t, `
+      import { syncBuiltinESMExports } from 'node:module';
+      import threads from 'node:worker_threads';
+      process.removeAllListeners('warning'); // Node's printer
+      const workers = [];
+      process.on('worker', (worker) => workers.push(worker));
+      const { Worker } = threads;
+      threads.Worker = class extends Worker {
+        constructor(source, options) { super('Atomics.notify = () => 0;' + source, options); }
+      };
+      syncBuiltinESMExports();
+      const server = await serve();
+      obey({ kill: () => workers[0].terminate() });
+      say((await server.ask('Which?')).by);
+      await server.close();
+    `);
+    const port = await host.hear<number>();
+    const { asks: [{ id }] } = (await ask(port, INFO)).body;
+    const talk = new Talk(port);
+    assert.equal((await talk.post(`answer?id=${id}&by=ana`, '{"approved":true}')).summary, '200 ok');
+    host.order('kill');
+    await host.ends('ana');
   });
 
   it('leaves the history as it was: commands with their outcomes, status, cause and tag', async (t) => {
