@@ -382,8 +382,8 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
     let nextRestAt = 10;
     const rest = async () => {
       if (!${isIdle} || taken < nextRestAt) return;
-      await sleep(2000); // longer than some clients wait for news
-      nextRestAt = taken + 60;
+      await sleep(2500); // longer than some clients wait for news
+      nextRestAt = taken + 30;
     };
 
     const step = async () => {
