@@ -35,6 +35,7 @@ const TRAIN = `{
   onListening: ({ port }) => console.log('port ' + port),
   commands: {
     set: { parameters: { rate: { type: 'number', maximum: 1 } }, run: ({ rate }) => ({ rate }) },
+    fail: { run() { throw new Error('no'); } },
     clean: { run: async (_, __, control) => (await control.ask('Delete 3 branches?')).arguments },
   },
 }, { name: 'train', webApiAddress: ['127.0.0.1', 0], socketPath: 'control/', log: 'train.jsonl' }`;
@@ -105,6 +106,7 @@ function testPair(tools: Version, programs: Version): void {
       [['resume', '--mine', '--by', 'ana'], /./],
       [['save-state', '--wait'], 'states/3.json'],
       [['run', 'set', 'rate=0.5', '--wait'], '{"rate":0.5}'],
+      [['run', 'fail', '--wait'], '', 1],
     ]);
     const info = JSON.parse(await control(at, [[['info', '--json'], /^{/]]));
     hasAll([info], [{ name: 'train', pid, version: programs.version, status: 'paused', detail: { loss: 0.25 } }]);
@@ -132,7 +134,7 @@ function testPair(tools: Version, programs: Version): void {
     const lines = ['pause GPU needed', 'save', 'resume', 'shutdown', 'y', ''].join('\n');
     const { code, stdout, stderr } = await runProgram(t, toolOf(tools, 'console'), ['loop'], lines, env);
     assert.deepEqual([stderr, code], ['', 0]);
-    assert.match(stdout, /^paused.*\nsaved loop\.json.*\nactive.*\n.*offline/);
+    assert.match(stdout, /^(active … )?paused.*\nsaved loop\.json.*\nactive.*\n.*offline/);
 
     const mcp = startMcp(t, ['--allow', 'all', `127.0.0.1:${port}`], env, toolOf(tools, 'mcp'));
     const { systems: [{ system }] } = await mcp.call('list_systems');
@@ -158,7 +160,11 @@ function testPair(tools: Version, programs: Version): void {
       [['list'], /paused .* a\/unix:.*\n.*paused .* b\/unix:/],
     ]);
 
-    await control(at, [[['shutdown', '--wait', '--by', 'ana', '--reason', 'done'], 'offline: states/3.json']]);
+    const listed = parseLines(await control([], [[['list', '--json'], /"train"/]]));
+    hasAll(listed, [{ name: 'train', status: 'paused', pid }]);
+    await control(at, [
+      [['shutdown', '--wait', '--by', 'ana', '--reason', 'done'], 'offline: states/3.json'], [['status'], 'offline', 3],
+    ]);
     await watched.shows(/"offline"/);
     hasAll(parseLines(watched.output()), [
       { status: 'paused', by: 'ana', reason: 'lunch' },
@@ -230,7 +236,7 @@ function fieldsOf(system: Update | Earlier): Update['fields'] {
 }
 
 /** Arguments of control-client, and what it prints. */
-type Row = [args: string[], stdout: string | RegExp];
+type Row = [args: string[], stdout: string | RegExp, code?: number];
 
 /** A folder for the programs and the tools of a test. With `env`, tools write their requests to a file. */
 function open(t: TestContext, tools: Version, programs: Version) {
@@ -250,11 +256,11 @@ function open(t: TestContext, tools: Version, programs: Version) {
     /** Runs control-client for each row. Returns what the last one prints. */
     async control(targets: readonly string[], rows: readonly Row[]): Promise<string> {
       let text = '';
-      for (const [args, expected] of rows) {
+      for (const [args, expected, code = 0] of rows) {
         const ended = await runProgram(t, toolOf(tools, 'client'), [...args, ...targets], '', env);
         text = ended.stdout.trimEnd();
         const isRight = typeof expected === 'string' ? text === expected : expected.test(text);
-        assert.ok(isRight && ended.code === 0, JSON.stringify([args, ended, `${expected}`]));
+        assert.ok(isRight && ended.code === code, JSON.stringify([args, ended, `${expected}`, code]));
       }
       return text;
     },

@@ -66,7 +66,9 @@ describe('A program, its clients and its log agree', { timeout: 3 * LIMIT.timeou
     await chronicle(t, {
       mayLoseLines: true,
       disturb: (path) => {
-        if (existsSync(path)) truncateSync(path, 0 * (cuts += 1));
+        if (!existsSync(path)) return true;
+        truncateSync(path);
+        cuts += 1;
         return cuts < 20;
       },
     });
