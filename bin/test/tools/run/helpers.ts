@@ -32,7 +32,7 @@ export async function startRun(
   way: Way = DEFAULT_WAY,
 ): Promise<StartedRun> {
   let running: Running | undefined;
-  t.after(() => running && end(running)); // start() would kill it first
+  t.after(() => running && endRun(running)); // start() would kill it first
   const [file, ...args] = way.line(t);
   const started = running = start(t, file, [...args, '--port', '0', ...options, '--', ...command], env);
   await running.shows(BANNER);
@@ -42,7 +42,7 @@ export async function startRun(
 }
 
 /** Fails if control-run does not end all that it has started. */
-async function end(running: Running): Promise<void> {
+export async function endRun(running: Running): Promise<void> {
   const { child } = running;
   child.kill('SIGCONT');
   child.kill('SIGTERM');

@@ -1,7 +1,7 @@
-// What a program gets from the caller of control-run: file descriptors, bytes of arguments and variables, NODE_OPTIONS.
+// What a program gets from the caller of control-run: file descriptors, and NODE_OPTIONS.
 
 import assert from 'node:assert/strict';
-import { existsSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { freePort, makeFolder, perform, start } from '../../helpers.ts';
@@ -60,20 +60,6 @@ describe('control-run: what a program inherits', { ...LIMIT, concurrency: 3, ski
     const program = shell('read -r token <&3; echo "$token" >&4; echo "took $token, CONTROL_FD $CONTROL_FD"');
     const { stdout } = await start(t, 'python3', ['-c', line, ...DEFAULT_WAY.line(t), '--port', '0', ...program]).ended;
     assert.equal(stdout, 'took +, CONTROL_FD 5\n');
-  });
-
-  it('are no arguments and variables that are not UTF-8: they are refused, and nothing starts', async (t) => {
-    const mark = join(makeFolder(t), 'started');
-    for (const [script, name] of [
-      ['exec "$@" "$(printf "M\\374ller.txt")"', 'M\ufffdller.txt'],
-      ['export SECRET="$(printf "ab\\374")"; exec "$@"', 'SECRET'],
-    ] as const) {
-      const args = ['-c', script, 'sh', ...DEFAULT_WAY.line(t), '--port', '0', 'touch', mark];
-      const { code, stderr } = await start(t, 'sh', args).ended;
-      const line = `control-run: '${name}' in arguments or environment is not UTF-8, so the program would get other bytes\n`;
-      assert.deepEqual([code, stderr, existsSync(mark)], [2, line, false]);
-    }
-    assert.equal((await run(t, [], ['echo', 'Müller', '\ufffd'], '', { NAME: 'Müller' })).stdout, 'Müller \ufffd\n');
   });
 
   it('is the port of the debugger in NODE_OPTIONS', async (t) => {

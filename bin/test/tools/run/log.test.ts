@@ -3,21 +3,18 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import {
-  appendFileSync, chmodSync, chownSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync,
-  symlinkSync, writeFileSync,
+  existsSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync, symlinkSync, writeFileSync,
 } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
-import { appendTo } from '../../../shared/logfile.ts';
 import { getInfo, makeFolder, ONCE, perform, runProgram, start, startForeign, TOKEN } from '../../helpers.ts';
-import { lacks, NOBODY } from '../../needs.ts';
+import { lacks } from '../../needs.ts';
 import { LIMIT } from '../../wait.ts';
-import { exitCodeOf, IN_PROC, isTidy, run, shell, startRun, WAIT } from './helpers.ts';
+import { exitCodeOf, isTidy, run, shell, startRun, WAIT } from './helpers.ts';
 
 type Entry = Record<string, unknown> & { event: string; pid: number };
 
-const REMEDY = '--log requires a file of this user, in a folder of its own';
 const OTHERS = '--log FILE logs to another file, --no-log to none';
 
 /** Reads a log, which must have nothing but complete lines of JSON. */
@@ -39,24 +36,6 @@ function makeState(t: TestContext, name: string): { folder: string; path: string
   const folder = join(state, 'control');
   return { folder, path: join(folder, `${name}@${hostname()}.jsonl`), env: { XDG_STATE_HOME: state } };
 }
-
-describe('appendTo', { skip: lacks('Unix') }, () => {
-  const entry = { name: 'train', pid: 7, event: 'end', ended: 'exit code 1' };
-
-  it('creates a file for this user only, and appends after a line that is incomplete', (t) => {
-    const path = join(makeFolder(t), 'log');
-    appendTo(path);
-    assert.deepEqual([readFileSync(path, 'utf8'), statSync(path).mode & 0o777], ['', 0o600]);
-    appendTo(path, entry);
-    appendFileSync(path, '{"time":');
-    appendTo(path, { ...entry, ended: 'a\x9b\u2028b' });
-    const [first = '', torn, third = '', ...rest] = readFileSync(path, 'utf8').split('\n');
-    const { time, ...fields } = JSON.parse(first);
-    assert.equal(new Date(time).toISOString(), time);
-    assert.deepEqual([fields, torn, JSON.parse(third).ended, rest], [entry, '{"time":', 'a\x9b\u2028b', ['']]);
-    assert.doesNotMatch(third, /[\x9b\u2028]/); // escaped: a terminal may show the file
-  });
-});
 
 const suite = { ...LIMIT, concurrency: 3, skip: lacks('Linux') };
 
@@ -105,43 +84,6 @@ describe('control-run: the log', suite, () => {
     ['a folder', (path) => mkdirSync(path), /: EISDIR: illegal operation on a directory, open '.*'$/],
     ['a FIFO', (path) => execFileSync('mkfifo', [path]), /: it is not a regular file$/],
   ];
-
-  it('refuses an unusable --log, and does not start the program', async (t) => {
-    const folder = makeFolder(t);
-    const mark = join(folder, 'started');
-    const rows: readonly [what: string, make: (path: string) => unknown, reason: RegExp][] = [
-      ...UNUSABLE,
-      ['a missing folder', () => {}, /: ENOENT: no such file or directory, stat '.*'$/],
-      ['an empty name', () => {}, /: EISDIR: illegal operation on a directory, open '.*'$/],
-    ];
-    await Promise.all(rows.map(async ([what, make, reason], index) => {
-      const path = what === 'a missing folder' ? join(folder, 'missing', 'log') : join(folder, String(index));
-      const given = what === 'an empty name' ? `${folder}/none/` : path;
-      make(path);
-      const { code, stdout, stderr } = await run(t, ['--log', given], ['touch', mark]);
-      const [message = '', remedy] = stderr.trimEnd().split('; ');
-      assert.deepEqual([code, stdout, remedy, stderr.split('\n').length], [2, '', REMEDY, 2], stderr);
-      assert.ok(message.startsWith(`control-run: cannot log to '${given}'`), stderr);
-      assert.match(message, reason, what);
-    }));
-    assert.deepEqual([existsSync(mark), existsSync(join(folder, '0.other'))], [false, false]);
-  });
-
-  it('refuses a file of another user, and one it may not write', { skip: lacks('nobody') }, async (t) => {
-    const folder = makeFolder(t);
-    const path = join(folder, 'log');
-    writeFileSync(path, '');
-    chownSync(path, 65_534, 65_534);
-    assert.match((await run(t, ['--log', path], ['true'])).stderr, /: it belongs to another user; --log requires/);
-    writeFileSync(path, '', { mode: 0o600 });
-    chownSync(path, 0, 0);
-    chmodSync(folder, 0o755);
-    const [file, ...args] = IN_PROC.line(t);
-    const prefix = file === NOBODY[0] ? [file, ...args] : [...NOBODY, file, ...args];
-    const words = [...prefix.slice(1), '--port', '0', '--log', path, 'true'];
-    const { code, stderr } = await start(t, prefix[0] as string, words).ended;
-    assert.deepEqual([code, /EACCES: permission denied, open '.*'; --log requires/.test(stderr)], [2, true], stderr);
-  });
 
   it('starts the program without a log, and says why, if the default one cannot be used', async (t) => {
     for (const [what, make, reason] of UNUSABLE) {
@@ -212,6 +154,16 @@ describe('control-run: the log', suite, () => {
     assert.equal(read(path).at(-1)?.pid, running.child.pid);
   });
 
+  it('has whole lines after one that is incomplete, and escapes control characters', async (t) => {
+    const path = join(makeFolder(t), 'log');
+    writeFileSync(path, '{"time":');
+    await run(t, ['--log', path], ['true', 'a\x9b\u2028b']);
+    const [torn, start = '', ...rest] = readFileSync(path, 'utf8').split('\n');
+    assert.deepEqual([torn, JSON.parse(start).commandLine, rest.at(-1)], ['{"time":', ['true', 'a\x9b\u2028b'], '']);
+    assert.doesNotMatch(start, /[\x9b\u2028]/);
+    assert.equal(new Date(JSON.parse(start).time).toISOString(), JSON.parse(start).time);
+  });
+
   it('has the holds with which a program starts paused, and its first start', async (t) => {
     const folder = makeFolder(t);
     const [path, state] = [join(folder, 'log'), join(folder, 'state')];
@@ -225,13 +177,6 @@ describe('control-run: the log', suite, () => {
     assert.deepEqual(statuses[0], ['paused', [hold]]);
     assert.equal('commandLine' in (entries[0] ?? {}), true);
     assert.deepEqual(runsIn(path).at(-1), { event: 'end', ended: 'exit code 0', exitCode: 0 });
-  });
-
-  it('does not begin if the state cannot be read', async (t) => {
-    const folder = makeFolder(t);
-    writeFileSync(join(folder, 'state'), 'x');
-    const { code } = await run(t, ['--log', join(folder, 'log'), '--state', join(folder, 'state')], ['true']);
-    assert.deepEqual([code, existsSync(join(folder, 'log'))], [2, false]);
   });
 
   it('is shared by programs of one name', async (t) => {

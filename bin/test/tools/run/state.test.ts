@@ -9,7 +9,6 @@ import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { StateFile } from '../../../run/state.ts';
-import { UsageError } from '../../../shared/cli.ts';
 import { getInfo, makeFolder, perform, runProgram } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { LIMIT, until } from '../../wait.ts';
@@ -70,53 +69,6 @@ describe('StateFile', () => {
     writeFileSync(path, `\ufeff${PAUSED.replace('\n', '\r\n')}`);
     assert.deepEqual(new StateFile(path).read(), HOLDS);
     assert.equal(readFileSync(path, 'utf8'), PAUSED);
-  });
-
-  const DAMAGED: [what: string, text: string, why: string][] = [
-    ['nothing', '', 'it is truncated or not JSON'],
-    ['a part', PAUSED.slice(0, 40), 'it is truncated or not JSON'],
-    ['a script', '#!/bin/sh\n', 'it is truncated or not JSON'],
-    ['a list', '[]', 'its "status" must be "active" or "paused"'],
-    ['null', 'null', 'its "status" must be "active" or "paused"'],
-    ['other JSON', '{"name":"app"}', 'its "status" must be "active" or "paused"'],
-    ['another status', '{"status":"shutting down"}', 'its "status" must be "active" or "paused"'],
-    ['a number for holds', '{"status":"paused","holds":7}', 'its "holds" must be a list of objects, at least one'],
-    ['no holds', '{"status":"paused","holds":[]}', 'its "holds" must be a list of objects, at least one'],
-    ['a hold of null', '{"status":"paused","holds":[null]}', 'its "holds" must be a list of objects, at least one'],
-    ['a number for a name', '{"status":"paused","holds":[{},{"by":7}]}', 'its "by" must be a text'],
-    ['null for a reason', '{"status":"paused","reason":null}', 'its "reason" must be a text'],
-    ['a number for a time', '{"status":"paused","since":7}', 'its "since" must be a time such as "20'],
-    ['a word for a time', '{"status":"paused","since":"noon"}', 'its "since" must be a time such as "20'],
-    ['a time before 1970', '{"status":"paused","since":"1969-12-31"}', 'its "since" must be a time such as "20'],
-    ['too much', ' '.repeat(65_537), 'it is too large'],
-  ];
-  it('refuses a damaged file, and leaves it unchanged', (t) => {
-    const path = join(makeFolder(t), 'state.json');
-    for (const [what, text, why] of DAMAGED) {
-      writeFileSync(path, text);
-      assert.throws(() => new StateFile(path).read(), (error: Error) => {
-        assert.ok(error instanceof UsageError);
-        assert.ok(error.message.startsWith(`cannot read --state '${path}': ${why}`), `${what}: ${error.message}`);
-        assert.match(error.message, /; remove the file to start active, or give another path$/);
-        return true;
-      }, what);
-      assert.equal(readFileSync(path, 'utf8'), text);
-    }
-  });
-
-  it('refuses a path that is not a file or cannot be written', { skip: lacks('Unix') }, (t) => {
-    const folder = makeFolder(t);
-    const link = join(folder, 'link');
-    symlinkSync(join(folder, 'nowhere'), link);
-    const expected = '--state requires a file that can be replaced, in a writable folder';
-    const cases: [path: string, why: RegExp][] = [
-      [folder, /^cannot read --state '.*': it is a folder; remove/],
-      ['/dev/null', /^cannot read --state '\/dev\/null': it is not a regular file; remove/],
-      [join(folder, 'no', 'state.json'), new RegExp(`^cannot write to '.*': ENOENT: .*; ${expected}$`)],
-      [link, new RegExp(`^cannot write to '.*link': ENOENT: .*; ${expected}$`)],
-    ];
-    for (const [path, message] of cases) assert.throws(() => new StateFile(path).read(), { message });
-    assert.deepEqual(readdirSync(folder), ['link']);
   });
 
   it('writes to the target of a symbolic link, and keeps the link', { skip: lacks('Unix') }, (t) => {
