@@ -316,7 +316,8 @@ describe('A system that cannot be reached', { ...LIMIT, skip: lacks('Unix') }, (
       await shows(/^press Ctrl-C to quit/m);
       say('hit 0');
       await shows(/^pause … (.*\n)*(pause … )?(offline|refused|not sent|sent, ).+\n/m);
-      const [line = ''] = /(offline|refused|not sent|sent,)[:, ].+$/m.exec(`${output().split('pause … ').at(-1)}`) ?? [];
+      const last = output().split('pause … ').at(-1) ?? '';
+      const [line = ''] = /(offline|refused|not sent|sent,)[:, ].+$/m.exec(last) ?? [];
       return line;
     });
     const shown = lines.map((line, index) => `${some[index]?.kind}: ${shape(line, some[index] as Broken)}`);

@@ -40,7 +40,8 @@ describe('The web API of control-board', LIMIT, () => {
     systems[DECLARING] = await startServer<string>(suite, { name: 'cleaner', commands });
     const { port: locked } = await startServer(suite, { token: TOKEN });
     web = await startWeb(suite, (request) => (request.method === 'POST' ? reply(request) : report));
-    const [first, second, own] = Object.values(systems).map(({ port }) => `127.0.0.1:${port}`) as [string, string, string];
+    const addresses = Object.values(systems).map(({ port }) => `127.0.0.1:${port}`);
+    const [first, second, own] = addresses as [string, string, string];
     const targets = [first, second, `127.0.0.1:${locked}`, NOWHERE, own, web.target];
     const path = join(makeFolder(suite), 'view');
     const options = lacks('Unix') === false ? ['--view-key-file', path] : [];
@@ -81,9 +82,9 @@ describe('The web API of control-board', LIMIT, () => {
       [404, 'POST /api/systems/6/answer?id=x'],
       [401, 'POST /api/systems/4/evaluate', none], [401, 'POST /api/systems/4/evaluate', wrong],
       [405, 'GET /api/systems/0/pause'], [405, 'PUT /api/systems/pause'], [405, 'HEAD /api/systems/pause'],
-      [200, 'GET /api/logs/0'], [200, 'GET /api/logs/0?x=y'], [401, 'GET /api/logs/0', wrong], [405, 'POST /api/logs/0'],
-      [405, 'HEAD /api/logs/0'],
-      ...['9', '-1', '', '0/', '0x0', 'x', '..', '99999999999999999999', '0%00', '__proto__'].map((id): typeof rows[0] => {
+      [200, 'GET /api/logs/0'], [200, 'GET /api/logs/0?x=y'], [401, 'GET /api/logs/0', wrong],
+      [405, 'POST /api/logs/0'], [405, 'HEAD /api/logs/0'],
+      ...['9', '-1', '', '0/', '0x0', 'x', '..', '9'.repeat(20), '0%00', '__proto__'].map((id): typeof rows[0] => {
         return [404, `GET /api/logs/${id}`];
       }),
       ...[
@@ -237,7 +238,8 @@ describe('The web API of control-board', LIMIT, () => {
     const { text: running = '' } = listed.commands[0] ?? {};
     assert.match(running, /^evaluate \{"episodes":100,"note":"x"\} by ana@phone running for \d+ s$/);
     server.report({ value: { meanReturn: 497.1 } });
-    await untilSystem(board, (system) => areDone(system) && /\d s ago$/.test(system.commands[0]?.text ?? ''), DECLARING);
+    const isSeen = ({ commands: [latest] }: Update): boolean => /\d s ago$/.test(latest?.text ?? '');
+    await untilSystem(board, (system) => areDone(system) && isSeen(system), DECLARING);
     await board.post(`/api/systems/${DECLARING}/save-state`);
     await take(DECLARING);
     const { sent } = await untilSystem(board, areDone, DECLARING);

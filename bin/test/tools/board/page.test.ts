@@ -348,7 +348,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.deepEqual([await describedBy('Save all'), await describedBy('Save job')], [[false, ''], [false, '']]);
   });
 
-  it('shows a real board and sends it everything, and keeps the key for this tab, also when that restarts', async (t) => {
+  it('shows a real board, sends it everything, and keeps the key for this tab, also if that restarts', async (t) => {
     t.after(() => browser.open('about:blank')); // before the board stops
     let status = SystemStatus.ACTIVE;
     const episodes = { type: 'integer', minimum: 1, maximum: 1000, default: 100 } as const;

@@ -128,7 +128,8 @@ describe('What control-board knows of systems', LIMIT, () => {
       return null;
     });
     let full: object = { ...INFO, pid: undefined, host: undefined };
-    const busy = await startWeb(t, ({ method }) => (method === 'GET' ? full : { code: 503, error: 'the queue is full' }));
+    const refusal = { code: 503, error: 'the queue is full' };
+    const busy = await startWeb(t, ({ method }) => (method === 'GET' ? full : refusal));
     let answer = defer();
     answer.resolve();
     const silent = await startWeb(t, async () => {
@@ -326,7 +327,9 @@ const BODIES: readonly [what: string, body: string][] = [
       asks: [{ id: 'x', message: 'x', parameters: { a: { ...STRING, enum: ['x'.repeat(20_000)] } } }],
     },
     '40 parameters': { accepts: { x: { parameters: entries(40, STRING) } } },
-    'an enum of 10,000': { accepts: { x: { parameters: { a: { type: 'integer', enum: [...Array(10_000).keys()] } } } } },
+    'an enum of 10,000': {
+      accepts: { x: { parameters: { a: { type: 'integer', enum: [...Array(10_000).keys()] } } } },
+    },
     'fields that do not fit their type': {
       accepts: {
         pause: {}, info: {}, 'save-state': {}, Evaluate: {}, '': {}, 'a b': {}, ok: null, x: { parameters: MISFITS },

@@ -219,9 +219,13 @@ describe('control-run: lines of a program on CONTROL_FD', {
     assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
     await sleep(FRESH_MS);
     await showsDetail(run, { note });
-    const { command, state } = await showsRun(run, { restarts: 1, 'last end': 'SIGKILL', canSave: true });
-    assert.match(String(state), /^not written: ENOENT/);
-    assert.equal(command, `env FOX=${foxes}`.slice(0, 'env FOX='.length + 2 * 92) + '…', '100 characters, not 200');
+    let shown: Record<string, unknown> = {};
+    await until(async () => {
+      shown = await showsRun(run, { restarts: 1, 'last end': 'SIGKILL', canSave: true });
+      return /^not written: ENOENT/.test(String(shown['state']));
+    }, () => JSON.stringify(shown));
+    const least = `env FOX=${foxes}`.slice(0, 'env FOX='.length + 2 * 92);
+    assert.equal(shown['command'], `${least}…`, '100 characters, not 200');
   });
 
   it('have limits, and change nothing beyond them, however they arrive', async (t) => {
