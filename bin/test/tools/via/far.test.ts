@@ -37,9 +37,9 @@ describe('the far end', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () =>
   for (const shell of ['sh', 'bash', 'dash', 'fish', 'zsh'] as const) {
     const needs: Need[] = shell === 'sh' || shell === 'dash' ? [] : [shell];
     const skip = lacks(...needs) || (shell === 'dash' && spawnSync('dash', ['-c', '']).error !== undefined);
-    it(`means the same parsed once and twice by ${shell}`, { skip }, () => {
+    it(`means the same parsed once and twice by ${shell}`, { skip }, (t) => {
       const line = `printf '%s\\n' ${words.join(' ')}`;
-      const env = { ...process.env, HOME: '/nowhere' }; // bash may read ~/.bashrc
+      const env = { ...process.env, HOME: makeFolder(t) }; // bash may read ~/.bashrc
       for (const script of [line, `eval ${line.replace("'%s\\n'", '%s\\\\\\\\n')}`]) {
         const { stdout, stderr } = spawnSync(shell, ['-c', script], { encoding: 'utf8', env });
         assert.deepEqual([stdout.split('\n').slice(0, -1), stderr], [words, ''], script.slice(0, 40));
