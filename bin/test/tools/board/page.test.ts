@@ -511,7 +511,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.equal(await browser.run('return getComputedStyle(document.body).backgroundColor'), color);
     }
     await checkLayout('cards');
-    await board.show(...states, ...states);
+    await board.show(...states, ...states.map((_, index) => ({ name: `t${index}` }))); // enough for rows
     const rows = (await glances(browser)).map((row) => row.name + row.text);
     assert.ok(rows.some((text) => text.startsWith(`${HTML} at box:`) && text.includes(HTML, 60)), rows.join('\n'));
     await browser.run('for (const button of document.querySelectorAll(".open")) button.click()');
