@@ -8,7 +8,7 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 
 const isTest = (path) => path.endsWith('.test.ts');
-const isMain = (path) => /^tools\/[a-z]+\.test/.test(path);
+const isMain = (path) => /^tools\/(board|client|console|demo|kbctl|mcp|run)\.test/.test(path);
 
 const words = process.argv.slice(2);
 const options = words.filter((word) => word.startsWith('--') && word !== '--all');
