@@ -41,10 +41,10 @@ const BUILD_LIMIT_MS = 600_000;
 /** The words in the paths of the tests that should notice a change of a source, best first: the first prefix counts. */
 const TESTS: readonly (readonly [prefix: string, ...words: string[]])[] = [
   ['control.ts', 'control.test', 'module/chronicle', 'module/'],
-  ['bin/shared/cli.ts', 'client/transcripts', 'client/usage', 'run/refusals', 'board/commandline', 'via/options',
+  ['bin/shared/cli.ts', 'client/transcripts', 'run/refusals', 'board/commandline', 'via/options',
     'client/', 'kbctl/'],
-  ['bin/shared/commands', 'console', 'client/transcripts', 'client/usage', 'client/completion', 'kbctl.test'],
-  ['bin/shared/client.ts', 'tools/unreachable', 'client/transcripts', 'client/usage', 'client/targets', 'client/'],
+  ['bin/shared/commands', 'console', 'client/transcripts', 'client/completion', 'kbctl.test'],
+  ['bin/shared/client.ts', 'tools/unreachable', 'client/transcripts', 'client/targets', 'client/'],
   ['bin/shared/declared', 'client/transcripts', 'client/asks', 'console/transcripts', 'board/page', 'client/completion',
     'mcp/tools'],
   ['bin/shared/describe', 'view.test', 'client/transcripts', 'client/asks', 'console', 'mcp/tools'],

@@ -7,7 +7,8 @@
 //   @ gpu1/a-1 {}              the same in the folder gpu1/, as if on another machine
 //   @ b {}                     without a process id or `.sock`: at a port, which is shown as 127.0.0.1:B
 //   & train.jsonl end('4:00')  a file of the folder gets lines: texts, and objects as JSON; a function gets its path
-//   $ status a                 the tool; with `$b status`, at the address of b
+//   $ status a                 the tool; with `$b status`, at the address of b; with `$ CONTROL_BY=ana pause`, with this
+//                              variable. In `CONTROL_PORT=:B` and `--port=:B`, it is the number of the port alone
 //   < pause                    a line of its standard input
 //   active                     what it prints; lines of stderr begin with `! `, the last one with a code other than 0
 //   > a-1 POST /api/pause      what systems receive, other than GET, without the usual sender; nothing else may arrive
@@ -24,7 +25,6 @@ import { get } from 'node:http';
 import { hostname } from 'node:os';
 import { dirname, join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
-import { UsageError } from '../shared/cli.ts';
 import { BY } from '../shared/client.ts';
 import { assertHarmless, type Ended } from './helpers.ts';
 import { lacks } from './needs.ts';
@@ -32,7 +32,7 @@ import { type Puppet, startPuppet } from './puppet.ts';
 import { openSession } from './tools/client/systems.ts';
 import { END_MS, inTime, LIMIT, until } from './wait.ts';
 
-/** Runs the tool, usually in this process. An error may be thrown; a usage error means exit code 2, others 1. */
+/** Runs the tool, in this process or in one of its own. */
 export type Tool = (args: readonly string[], env: NodeJS.ProcessEnv, input: string, t: TestContext) => Promise<Ended>;
 
 const IS_RECORDING = process.env['RECORD'] === '1' && process.env['CI'] === undefined;
@@ -50,11 +50,17 @@ const VARIABLE: readonly (readonly [pattern: RegExp, show: (all: string) => stri
 ];
 
 /** Defines a test for each scene of a transcript. `names` are what its lines with @ and & can use. */
-export function transcript(path: string, toolName: string, tool: Tool, names: Record<string, unknown> = {}): void {
+export function transcript(
+  path: string,
+  toolName: string,
+  tool: Tool,
+  names: Record<string, unknown> = {},
+  skip: ReturnType<typeof lacks> = SUITE.skip,
+): void {
   const [head = '', ...scenes] = readFileSync(path, 'utf8').split(/^(?=# )/m);
   assert.ok(!head.startsWith('#'), `${path} must begin with a line that says what it is for`);
   const recorded: string[] = [];
-  describe(path.replace(/.*\/|\.txt$/g, ''), SUITE, () => {
+  describe(path.replace(/.*\/|\.txt$/g, ''), { ...SUITE, skip }, () => {
     for (const scene of scenes) {
       const [title = '', ...lines] = scene.trimEnd().split('\n');
       it(title.slice(2), async (t) => {
@@ -189,13 +195,13 @@ class Stage {
   async #start(line: string, input: string): Promise<string[]> {
     const [, name = '', text = ''] = /^\$(\S*)(?: (.*?)(?: &)?)?$/.exec(line) ?? assert.fail(line);
     const words = wordsOf(text).map((word) => this.#address(word));
+    const isVariable = (word: string): boolean => /^[A-Z_]+=/.test(word);
+    const variables = words.splice(0, words.findIndex((word) => !isVariable(word)));
     const place = name === '' ? [] : ['--host', '127.0.0.1', '--port', `${this.#puppets.get(name)?.puppet.port}`];
     const env = name === '' ? { CONTROL_DIR: this.#folder, XDG_STATE_HOME: dirname(this.#folder) } : {};
-    const ending = this.#tool([...place, ...words], env, input, this.#t);
-    const orFailed = ending.catch((error: Error): Ended => {
-      return { code: error instanceof UsageError ? 2 : 1, stdout: '', stderr: `${this.#toolName}: ${error.message}\n` };
-    });
-    const ended = await inTime(orFailed, () => `${line}: does not end`, END_MS);
+    const given = Object.fromEntries(variables.map((word) => word.split(/=(.*)/s))) as NodeJS.ProcessEnv;
+    const ending = this.#tool([...place, ...words], { ...env, ...given }, input, this.#t);
+    const ended = await inTime(ending, () => `${line}: does not end`, END_MS);
     return this.#show(ended, name === '' && this.#puppets.size > 1 && words[0] !== 'list'); // which has an order
   }
 
@@ -221,7 +227,8 @@ class Stage {
       const { port } = this.#puppets.get(name.toLowerCase())?.puppet ?? {};
       return port === undefined ? all : `${host}:${port}`;
     };
-    const addressed = text.replaceAll(/(?<!\w)(127\.0\.0\.1)?:([A-Z]\w*)\b/g, port);
+    const bare = text.replaceAll(/(?<=(?:PORT|--port)=):([A-Z]\w*)\b/g, (all, name) => port(all, '', name).slice(1));
+    const addressed = bare.replaceAll(/(?<!\w)(127\.0\.0\.1)?:([A-Z]\w*)\b/g, port);
     return addressed.replaceAll(/\bDIR\b/g, this.#folder).replaceAll('@HOST', `@${hostname()}`);
   }
 

@@ -3,7 +3,7 @@
 import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { main } from '../../../client/main.ts';
-import { EXIT, run as runMain } from '../../../shared/cli.ts';
+import { EXIT, run as runMain, UsageError, warn } from '../../../shared/cli.ts';
 import { type Ended, makeFolder, type Running, runProgram, start, startProgram } from '../../helpers.ts';
 import { lineOf } from '../../screen.ts';
 import { LIMIT } from '../../wait.ts';
@@ -19,10 +19,21 @@ await runMain('control-client', async () => EXIT.DONE, EXIT.REFUSED, false); // 
  * Runs control-client in this process, which is a hundred times faster.
  *
  * @param env Variables for this run alone.
- * @throws {UsageError} As a process, it prints one line and exits with 2.
  */
 export function call(args: readonly string[], env?: NodeJS.ProcessEnv): Promise<Ended> {
-  return capture(() => main(args), env);
+  return capture(async () => {
+    try {
+      return await main(args);
+    } catch (error) {
+      warn((error as Error).message);
+      return error instanceof UsageError ? EXIT.USAGE : EXIT.REFUSED;
+    }
+  }, env);
+}
+
+/** What a run shows that refuses its arguments. */
+export function refusal(message: string): Ended {
+  return { code: EXIT.USAGE, stdout: '', stderr: `control-client: ${message}\n` };
 }
 
 /** Runs control-client as a process of its own. */

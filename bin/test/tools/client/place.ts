@@ -3,7 +3,6 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import fs from 'node:fs';
 import { Socket } from 'node:net';
-import { EXIT, UsageError } from '../../../shared/cli.ts';
 import { call } from './helpers.ts';
 import { type Place, settle, TOOL_USER, variablesOf } from './systems.ts';
 import type { Ended } from '../../helpers.ts';
@@ -18,12 +17,5 @@ export function callAt(
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
 ): Promise<Ended> {
-  return places.run(place, async () => {
-    try {
-      return await call(args, { ...variablesOf(folder), ...env });
-    } catch (error) {
-      const code = error instanceof UsageError ? EXIT.USAGE : EXIT.REFUSED;
-      return { code, stdout: '', stderr: `control-client: ${(error as Error).message}\n` };
-    }
-  });
+  return places.run(place, () => call(args, { ...variablesOf(folder), ...env }));
 }

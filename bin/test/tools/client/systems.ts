@@ -62,7 +62,7 @@ export interface Place {
   /** The port that is taken for 8391. */
   port: number;
   /** The user who listens there, by default that of the tool; or a file with the user, once there is one. */
-  owner?: number | string;
+  owner?: number | string | undefined;
   /** Whether nobody can tell who listens at a port. */
   isHidden?: boolean;
 }

@@ -1,15 +1,15 @@
-// The tables of control-client on a pseudo-terminal: list and top.
+// control-client top, and the tables of several machines; list.txt has those of one.
 
 import assert from 'node:assert/strict';
 import { appendFileSync } from 'node:fs';
 import { describe, it, type TestContext } from 'node:test';
-import { assertHarmless, HOSTILE, launchSystem } from '../../helpers.ts';
+import { HOSTILE, launchSystem } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { type Puppet, type PuppetState, startPuppet } from '../../puppet.ts';
 import { CTRL_C, CTRL_Z, DOWN, HARMFUL, lineOf, openTerminal, type Terminal, UP } from '../../screen.ts';
 import { until } from '../../wait.ts';
 import { HOSTILE_LINES, infoOf, linesOf as logOf, outcome, writeLog } from '../logs.ts';
-import { AT_ONCE, call, linesOf, onTerminal } from './helpers.ts';
+import { AT_ONCE, call, onTerminal, refusal } from './helpers.ts';
 import { openSession, type Session, startSilent } from './systems.ts';
 
 const SUITE = { ...AT_ONCE, skip: lacks('script') };
@@ -19,117 +19,9 @@ const LEAVE_SCREEN = '\x1b[?1049l';
 /** The time so many seconds ago. */
 const ago = (seconds: number): string => new Date(Date.now() - 1000 * seconds).toISOString();
 
-describe('control-client list on a terminal', SUITE, () => {
-  const run = { pid: 4711, started: '2026-11-21T14:03:07.120Z', processes: 1, canSave: false };
-  const progress = { step: 42, of: 100, loss: 0.3141, rate: 0.001 };
-  const asks = [{ id: 'k3f-q2', message: 'Delete 3 branches that nobody has used?', parameters: {}, at: ago(200) }];
-  const names = ['e\u0301é…☀', '漢字カｶ한', '\u1112\u1161\u11ab😀⚡', '🇩🇪𠀀＃', '👨\u200d👩❤\ufe0f'];
-  const tables: [what: string, systems: Record<string, PuppetState>, tables: Record<number, string[]>][] = [
-    ['is in natural order, tells equal names apart, and has the details of the program, not of control-run', {
-      t10: { since: ago(210), detail: { loss: 0.3, step: 42, unit: 'k', of: 100 } },
-      t2: { status: 'paused', since: ago(210), by: 'ana', reason: 'GPU needed', detail: 'idle' },
-      train: { detail: { epoch: 3, run } },
-      a: { name: 'same' },
-      b: { name: 'same' },
-    }, {
-      91: [
-        'NAME   PROCESS  STATUS                     SINCE  DETAIL',
-        'a-7    7        active',
-        'b-7    7        active',
-        't2     7        paused by ana: GPU needed  3 min  idle',
-        't10    7        active                     3 min  [####      ] 42 %, loss 0.3, step 42 of …',
-        'train  4711     active                            epoch 3',
-      ],
-    }],
-    ['gives the status room', {
-      a: { status: 'paused', by: 'ana@laptop', reason: 'GPU needed until noon' },
-    }, {
-      80: [
-        'NAME  PROCESS  STATUS                                SINCE  DETAIL',
-        'a     7        paused by ana@laptop: GPU needed un…',
-      ],
-    }],
-    ['gives the status less room beside a detail, which one long reason does not hide', {
-      a: { status: 'paused', by: 'ana@laptop', reason: 'GPU needed until noon' },
-      b: { detail: { step: 42, of: 100 } },
-    }, {
-      80: [
-        'NAME  PROCESS  STATUS                    SINCE  DETAIL',
-        'a     7        paused by ana@laptop: G…',
-        'b     7        active                           [####      ] 42 %, step 42 of 1…',
-      ],
-    }],
-    ['begins with the systems that ask: since when, and what', {
-      a: { since: ago(10_800), detail: progress },
-      z: { since: ago(10_800), detail: progress, asks },
-      y: { status: 'paused', by: 'ana', asks: [{ ...asks[0], at: 'x' }, ...asks] },
-    }, {
-      80: [
-        'NAME  PROCESS  STATUS               SINCE  DETAIL',
-        'y     7        asks; paused by ana         Delete 3 branches that nobody has us…',
-        'z     7        asks                 3 min  Delete 3 branches that nobody has us…',
-        'a     7        active               3 h    [####      ] 42 %, step 42 of 100, l…',
-      ],
-      120: [
-        'NAME  PROCESS  STATUS               SINCE  DETAIL',
-        'y     7        asks; paused by ana         Delete 3 branches that nobody has used?; Delete 3 branches that ' +
-          'nobody has u…',
-        'z     7        asks                 3 min  Delete 3 branches that nobody has used?; [####      ] 42 %, step ' +
-          '42 of 100, …',
-        'a     7        active               3 h    [####      ] 42 %, step 42 of 100, loss 0.3141, rate 0.001',
-      ],
-    }],
-    ['aligns the columns of any characters', Object.fromEntries(names.map((name, index) => {
-      return [`t${index}`, { name: `${index}${name}` }];
-    })), {
-      30: [
-        'NAME        PROCE…  STATUS',
-        '0éé…☀       7       active',
-        '1漢字カｶ한  7       active',
-        '2\u1112\u1161\u11ab😀⚡     7       active',
-        '3🇩🇪𠀀＃     7       active',
-        '4👨👩❤      7       active',
-      ],
-    }],
-  ];
-  for (const [what, systems, expected] of tables) {
-    it(what, async (t) => {
-      const { folder, show } = openTable(t);
-      for (const [name, state] of Object.entries(systems)) await show(name, state);
-      for (const [width, lines] of Object.entries(expected)) {
-        const shown = (await listOn(t, folder, Number(width))).map((line) => line.normalize());
-        assert.deepEqual(shown, lines.map((line) => line.normalize()));
-      }
-      if (systems['train'] === undefined) return;
-      const rows = linesOf((await call(['list', '--json', '--dir', folder])).stdout).map((text) => JSON.parse(text));
-      assert.deepEqual([rows.at(-1).pid, rows.at(-1).detail], [4711, { epoch: 3, run }]);
-    });
-  }
-
-  it('prints no line wider than the terminal, whatever the texts contain, and no header without systems', async (t) => {
-    const { folder, show } = openTable(t);
-    const empty = await listOn(t, folder, 80);
-    assert.match(empty.join('\n'), /^.*control-client: nothing runs in [^\n]*$/);
-    const hostile = [{ id: HOSTILE, message: HOSTILE, parameters: { [HOSTILE]: {} }, at: HOSTILE }];
-    const texts = { by: HOSTILE, reason: HOSTILE, detail: { [HOSTILE]: HOSTILE }, asks: hostile };
-    await show('a', { name: HOSTILE, status: 'paused', ...texts });
-    await show('b', { name: '漢字'.repeat(8), ...texts });
-    await show('c', { name: 'c', detail: { step: 1, of: 3 } });
-    for (const width of [12, 40, 100]) {
-      const lines = await listOn(t, folder, width);
-      assert.equal(lines.length, 4);
-      for (const line of lines) {
-        assertHarmless(line);
-        const wide = line.match(/[漢字😀]/gu) ?? [];
-        assert.ok([...line].length + wide.length <= width, `${width}: ${line}`);
-      }
-    }
-  });
-});
-
 it('control-client top requires a terminal, and excludes --json', SUITE, async (t) => {
   const hint = "; 'watch' prints a line for each change";
-  await assert.rejects(call(['top']), { message: `top requires a terminal${hint}` });
+  assert.deepEqual(await call(['top']), refusal(`top requires a terminal${hint}`));
   const { code, stdout } = await onTerminal(t, ['top', '--json']).ended;
   assert.match(stdout, /top excludes --json; /);
   assert.equal(code, 2);
@@ -479,15 +371,6 @@ describe('list and top of several machines', SUITE, () => {
 });
 
 // ───── Helpers ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-/** The lines that `list` prints on a terminal of this width. On a busy machine, the puppets may respond too late. */
-async function listOn(t: TestContext, folder: string, columns: number, tries: number = 3): Promise<string[]> {
-  const { ended, text } = await openTerminal(t, lineOf('client', ['list', '--dir', folder]), /\n/, { columns });
-  const { code, stdout } = await ended;
-  if (tries > 1 && stdout.includes('has not responded')) return listOn(t, folder, columns, tries - 1);
-  assert.ok(code === 0 || stdout.includes('nothing runs'), stdout);
-  return text().trimEnd().split('\n').map((line) => line.trimEnd());
-}
 
 interface Table extends Session {
   /** Starts a puppet with the given info, as process 7. */

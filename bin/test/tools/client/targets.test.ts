@@ -8,7 +8,7 @@ import { describe, it } from 'node:test';
 import { makeFolder, TOKEN } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { type Puppet, startPuppet } from '../../puppet.ts';
-import { AT_ONCE, call, linesOf, makeFile, run } from './helpers.ts';
+import { AT_ONCE, call, linesOf, makeFile, refusal, run } from './helpers.ts';
 import { startSilent } from './systems.ts';
 
 const SUITE = { ...AT_ONCE, skip: lacks('Unix') };
@@ -93,9 +93,9 @@ describe('control-client and tokens', SUITE, () => {
   it('refuses a file that is not for this user only, or holds no token, and never prints its content', async (t) => {
     const { target, requests } = await startPuppet(t);
     const refuses = async (path: string, message: string): Promise<void> => {
-      await assert.rejects(call(['pause', target], { CONTROL_TOKEN_FILE: path }), { message });
+      assert.deepEqual(await call(['pause', target], { CONTROL_TOKEN_FILE: path }), refusal(message));
       const file = makeFile(t, `${target} token-file=${path}`);
-      await assert.rejects(call(['pause', '--targets', file]), { message: `line 1 of ${file}: ${message}` });
+      assert.deepEqual(await call(['pause', '--targets', file]), refusal(`line 1 of ${file}: ${message}`));
     };
     const texts: [text: string, got: string][] = [
       ['', '0'], ['short', '5'], [`${TOKEN} ${TOKEN}`, 'other characters'], [`${TOKEN}\n\n`, 'other characters'],
@@ -117,8 +117,10 @@ describe('control-client and tokens', SUITE, () => {
       for (const path of [list, token]) chownSync(path, 12345, 12345);
       await refuses(token, `cannot use the token file '${token}': it belongs to another user`);
       const message = `cannot use the targets file '${list}': it belongs to another user`;
-      await assert.rejects(call(['pause', '--targets', list]), { message });
+      assert.deepEqual(await call(['pause', '--targets', list]), refusal(message));
     }
+    const short = refusal('CONTROL_TOKEN must be a string of 16 to 1024 visible ASCII characters, got 6');
+    assert.deepEqual(await run(t, ['pause', target], '', { CONTROL_TOKEN: 'secret' }), short);
     assert.deepEqual(requests, []);
   });
 

@@ -6,9 +6,12 @@ import { hostname } from 'node:os';
 import { describe } from 'node:test';
 import { HOSTILE, MISSING_TOKEN, TOKEN } from '../../helpers.ts';
 import { leaveSocket } from '../../module/helpers.ts';
-import { transcript } from '../../transcript.ts';
+import { lacks, type Need } from '../../needs.ts';
+import { lineOf, openTerminal } from '../../screen.ts';
+import { type Tool, transcript } from '../../transcript.ts';
 import { LIMIT } from '../../wait.ts';
 import { call } from './helpers.ts';
+import { callAt } from './place.ts';
 import * as story from './story.ts';
 import type { IncomingMessage } from 'node:http';
 
@@ -49,8 +52,31 @@ const PLACES = {
 const SYSTEM = { HOSTILE, TOKEN, MISSING_TOKEN, HOST: hostname(), BOOLEAN, ago, question, refuse, echo };
 const NAMES = { ...SYSTEM, ...PLACES, ...story };
 
+/** control-client on a terminal. On a busy machine, the puppets may respond too late. */
+const onTerminal: Tool = async (args, { COLUMNS, ...env }, _, t) => {
+  for (let tries = 3; ; tries -= 1) {
+    const columns = Number(COLUMNS ?? 80);
+    const { ended, text } = await openTerminal(t, lineOf('client', args), /\n/, { columns, env });
+    const { code } = await ended;
+    if (tries === 0 || !text().includes('has not responded')) {
+      return { code, stdout: text().replaceAll(/ +$/gm, ''), stderr: '' };
+    }
+  }
+};
+
+const here: Tool = (args, { AT = ':1', OWNER, HIDDEN, CONTROL_DIR = '', ...env }) => {
+  const owner = OWNER === undefined ? undefined : Number(OWNER);
+  return callAt(CONTROL_DIR, { port: Number(AT.slice(1)), owner, isHidden: HIDDEN !== undefined }, args, env);
+};
+
+/** How some transcripts run it, and what they need. */
+const TOOLS: Readonly<Record<string, [tool: Tool, ...needs: Need[]]>> = {
+  'here.txt': [here, 'Linux', 'root'], 'list.txt': [onTerminal, 'script'],
+};
+
 describe('control-client', { ...LIMIT, concurrency: 2 }, () => { // many scenes wait for seconds
   for (const name of readdirSync(FOLDER).filter((one) => one.endsWith('.txt'))) {
-    transcript(`${FOLDER}/${name}`, 'control-client', call, NAMES);
+    const [tool, ...needs] = TOOLS[name] ?? [call, 'Unix' as const];
+    transcript(`${FOLDER}/${name}`, 'control-client', tool, NAMES, lacks(...needs));
   }
 });

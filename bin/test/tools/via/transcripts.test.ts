@@ -1,5 +1,5 @@
 // --via as people see it: each .txt in this folder is a transcript. `--via a=DIR/a` is a machine a with the systems of
-// the folder a/, reached over a stand-in for ssh. Words such as CONTROL_VIA=a, before the command, are the environment.
+// the folder a/, reached over a stand-in for ssh.
 
 import { chmodSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -29,12 +29,7 @@ chmodSync(join(bin, 'ssh'), 0o755);
 process.on('exit', () => rmSync(bin, { recursive: true }));
 process.env['PATH'] = `${bin}:${process.env['PATH']}`;
 
-const tool: Tool = (args, { CONTROL_DIR = '' }) => {
-  const words = args.map((word) => word.replaceAll(/(?<==)DIR\b/g, CONTROL_DIR));
-  const start = words.findIndex((word) => !/^[A-Z_]+=/.test(word));
-  const given = words.slice(0, start).map((word) => word.split(/=(.*)/s));
-  return callVia([], words.slice(start), { CONTROL_DIR, ...Object.fromEntries(given) as NodeJS.ProcessEnv });
-};
+const tool: Tool = (args, env) => callVia([], args, env);
 
 for (const name of readdirSync(FOLDER).filter((one) => one.endsWith('.txt'))) {
   transcript(`${FOLDER}/${name}`, 'control-client', tool);
