@@ -3,14 +3,20 @@
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { advance, createSearch, evaluate, type Search } from '../../../demo/search.ts';
 import { clientAt, makeFolder, startProgram } from '../../helpers.ts';
 import type { StatusCause, WebApiClient } from '../../../../control.ts';
 import type { Running } from '../../helpers.ts';
+import type { Search } from '../../../demo/search.ts';
 import type { TestContext } from 'node:test';
 
 export const HOLD: StatusCause = {
   by: 'ana@laptop', reason: 'GPU needed until noon', since: '2026-01-23T06:00:00.000Z',
+};
+
+/** A checkpoint that was saved while paused. */
+export const STATE: Search & { format: string; holds: StatusCause[] } = {
+  format: 'control-demo 5', seed: 8, random: 8, step: 12_345, temperature: 0.5, point: Array(10).fill(0.5), loss: 202.5,
+  holds: [HOLD],
 };
 
 export interface Demo extends Running {
@@ -32,11 +38,16 @@ export function portOf(demo: Running): number {
   return Number(/localhost:(\d+)/.exec(demo.output())?.[1]);
 }
 
-/** Starts it from a checkpoint that was saved while paused, so that it stands still. */
-export function startPaused(t: TestContext, ...options: string[]): Promise<Demo> {
+/** Writes a checkpoint of an active program. Returns its path. */
+export function writeState(t: TestContext, changes: Partial<typeof STATE> = {}): string {
   const path = join(makeFolder(t), 'mine.json');
-  writeFileSync(path, checkpointOf(searchAt(8, 12_345), [HOLD]));
-  return startDemo(t, makeFolder(t), '--load', path, ...options);
+  writeFileSync(path, JSON.stringify({ ...STATE, holds: [], ...changes }));
+  return path;
+}
+
+/** Starts it from a checkpoint that was saved while paused, so that it stands still. */
+export function startPaused(t: TestContext): Promise<Demo> {
+  return startDemo(t, makeFolder(t), '--load', writeState(t, STATE));
 }
 
 /** Sends a command and waits for its outcome: the value or the error. */
@@ -47,7 +58,7 @@ export async function perform({ client }: Demo, command: string, values?: object
 }
 
 /** Saves and returns what the checkpoint holds. */
-export async function save(demo: Demo): Promise<Search & { holds: StatusCause[] }> {
+export async function save(demo: Demo): Promise<typeof STATE> {
   return read(await perform(demo, 'save-state'));
 }
 
@@ -56,8 +67,8 @@ export async function shutDown(demo: Demo): Promise<void> {
   assert.equal((await demo.ended).code, 0);
 }
 
-export function read(path: string): any {
-  return JSON.parse(readFileSync(path, 'utf8'));
+export function read(path: string): typeof STATE {
+  return JSON.parse(readFileSync(path, 'utf8')) as typeof STATE;
 }
 
 /** The paths of the files in a folder, the oldest checkpoint first. */
@@ -65,23 +76,12 @@ export function pathsIn(folder: string): string[] {
   return readdirSync(folder).sort().map((name) => join(folder, name));
 }
 
+/** What the latest checkpoint of a folder holds. */
+export function lastIn(folder: string): typeof STATE {
+  return read(pathsIn(folder).at(-1) ?? '');
+}
+
 /** The paths that the program has printed. */
 export function savedBy(demo: Running): string[] {
   return [...demo.output().matchAll(/^saved (.*)\n/gm)].map((match) => match[1] as string);
-}
-
-/** A search with that seed after that many steps, or as soon as its loss is that small, as read from a file. */
-export function searchAt(seed: number, steps: number, loss: number = -1, search: Search = createSearch(seed)): Search {
-  while (search.step < steps && search.loss > loss) advance(search);
-  return JSON.parse(JSON.stringify(search)); // which has no −0
-}
-
-/** The mean loss that `evaluate` reports of a search. */
-export function meanLossOf(search: Search, points: number): number {
-  return Number(evaluate(search, points).toPrecision(4));
-}
-
-/** The text of a checkpoint. */
-export function checkpointOf(search: Search, holds: StatusCause[]): string {
-  return JSON.stringify({ format: 'control-demo 5', ...search, holds });
 }

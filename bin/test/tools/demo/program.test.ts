@@ -1,5 +1,5 @@
 // The rest of control-demo: what it refuses, saves at intervals and saves that fail, which checkpoints it keeps and
-// loads, and what its search finds.
+// loads.
 
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -12,9 +12,7 @@ import { clientAt, type Ended, getInfo, makeFolder, runProgram, start, TOKEN } f
 import { lacks } from '../../needs.ts';
 import { transcript } from '../../transcript.ts';
 import { LIMIT, until } from '../../wait.ts';
-import {
-  checkpointOf, HOLD, meanLossOf, pathsIn, perform, portOf, read, savedBy, searchAt, shutDown, startDemo, startPaused,
-} from './helpers.ts';
+import { pathsIn, perform, portOf, read, savedBy, shutDown, startDemo, startPaused, STATE } from './helpers.ts';
 
 const skip = lacks('Unix');
 
@@ -113,26 +111,24 @@ describe('control-demo when a save fails', { ...LIMIT, skip }, () => {
 });
 
 describe('The checkpoints of control-demo', { ...LIMIT, skip }, () => {
-  const search = searchAt(2, 5000);
-
   it('have ascending names, whatever the clock; the oldest are deleted, and nothing else is', async (t) => {
     const folder = makeFolder(t);
     const others = ['notes.json', '2020-01-01.json', '2020-01-01T00-00-00.000Z.json.bak'];
     const old = Array.from({ length: 9 }, (_, index) => `2020-01-01T00-00-00.00${index}Z.json`);
     const future = '2126-12-31T23-59-59.998Z.json';
     for (const name of [...others, ...old]) writeFileSync(join(folder, name), '');
-    writeFileSync(join(folder, future), checkpointOf(search, [HOLD]));
+    writeFileSync(join(folder, future), JSON.stringify(STATE));
     const demo = await startDemo(t, folder, '--load', 'latest');
     assert.ok(demo.output().startsWith(`continues from ${join(folder, future)}\n`), demo.output());
     const next = ['2126-12-31T23-59-59.999Z.json', '2127-01-01T00-00-00.000Z.json'];
     for (const name of next) assert.equal(await perform(demo, 'save-state'), join(folder, name));
     assert.deepEqual(readdirSync(folder).sort(), [...others, ...old.slice(2), future, ...next].sort());
-    assert.deepEqual(read(join(folder, next[1] ?? '')), JSON.parse(checkpointOf(search, [HOLD])));
+    assert.deepEqual(read(join(folder, next[1] ?? '')), STATE);
   });
 
   it('are refused if they are damaged or of another program', async (t) => {
     const unknown = 'it is no checkpoint of control-demo 0.24 or later';
-    const text = checkpointOf(search, []);
+    const text = JSON.stringify(STATE);
     const rows: [content: string, message: string][] = [
       ['', 'Unexpected end of JSON input'], ['{"name":"runtime-control","version":4}', unknown],
       [text.replace('demo 5', 'demo 4'), unknown], ['null', unknown],
@@ -144,19 +140,5 @@ describe('The checkpoints of control-demo', { ...LIMIT, skip }, () => {
       const ended = await runProgram(t, 'demo', ['--states-dir', folder, '--load', path]);
       assert.deepEqual(ended, { code: 2, stdout: '', stderr: `control-demo: cannot load '${path}': ${message}\n` });
     }));
-  });
-});
-
-describe('The search of control-demo', () => {
-  it('finds the minimum while it cools, and loses it when it is heated', () => {
-    for (const seed of [1, 2]) {
-      const first = searchAt(seed, 0);
-      assert.ok(first.loss > 50, `${first.loss} at first`);
-      const cold = searchAt(seed, 1_000_000);
-      assert.ok(cold.loss < 0.1, `${cold.loss}`);
-      assert.ok(meanLossOf(cold, 100) > cold.loss);
-      const { loss } = searchAt(seed, 1_010_000, -1, { ...cold, temperature: 50 });
-      assert.ok(loss > 20, `${loss}`);
-    }
   });
 });
