@@ -1,4 +1,4 @@
-// control-client completion: what may come next, and each shell, typed into a pseudo-terminal.
+// control-client completion in each shell, typed into a pseudo-terminal; completion.txt has what may come next.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -7,54 +7,13 @@ import { join, resolve } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { COMPLETE, type Shell, SHELLS } from '../../../client/completion.ts';
-import { STATUS_WORDS } from '../../../shared/commands.ts';
 import { makeFolder } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { type Puppet, startPuppet, startWeb } from '../../puppet.ts';
 import { CTRL_C, openTerminal } from '../../screen.ts';
 import { LIMIT, until } from '../../wait.ts';
 import { at, call, run as runAlone } from './helpers.ts';
-import { openSession } from './systems.ts';
 import type { CommandDeclaration } from '../../../../control.ts';
-
-/** Another machine, and one more that cannot be reached. */
-const [GPU, GPUS] = ["--via 'gpu1=env A=1' --dir DIR status", "gpu1=env A=1, gpu2=sh -c 'exit 9'"];
-
-/** An unfinished line after `control-client`, and what `__complete` prints: the directive, and the words. */
-const CANDIDATES: readonly [line: string, printed: string, CONTROL_VIA?: string][] = [
-  ['pau', 'words pause'], ['li', 'words list'], ['inv', 'words'],
-  ['--port 9000 save', 'words save-state'], ['--ex', 'words --exec'],
-  ['watch --ex', 'words --exec'], ['--reason watch status --ex', 'words'],
-  ['p --wai', 'words --wait'], ['h --wai', 'words'],
-  ['shutdown box:80 --wai', 'words --wait'], ['status --vers', 'words --version'],
-  ['x --js', 'words --json'], ['status -h', 'words -h'], ['wait off', 'words offline'],
-  ['--timeout 5 wait --json off', 'words offline'], ['wait active off', 'words'],
-  ['pause off', 'words'], ['completion zsh fi', 'words'], ['help tra', 'words'],
-  ['x tra', 'words'], ['watch --on off', 'words offline'],
-  ['watch --on=paused,off', 'words --on=paused,offline'], ['--targets inv', 'files'],
-  ['--socket=inv', 'files --socket='], ['list --dir inv', 'files'], ['--host far', 'hosts'],
-  ['--host=far', 'hosts --host='], ['--port inv', 'words'], ['status --reason tra', 'words'],
-  ['--reason --js', 'words'], ['wait tra', 'words'], ['list tra', 'words train.py'],
-  ['run tra', 'words'], ['status tra', 'words train.py'],
-  ['--json pause --wait box tra', 'words train.py'], ['watch exp', 'words exp'],
-  ['watch exp-1', 'words exp-12'], ['wait paused tra', 'words train.py'],
-  ['log tr', 'words train.py trial'], ['log --si', 'words --since'], ['log --al', 'words'],
-  ['status --dir none tra', 'words'], ['--port 1 run eval', 'words'],
-  ['--by x:1 --reason "to see" run eval', 'words evaluate'], ['run evaluate tra', 'words train.py'],
-  ['run mode n', 'words name='], ['run mode log=tr', 'words log=true'],
-  ['run evaluate episodes=5 --wai', 'words --wait'],
-  ['watch --on ', `words ${[...STATUS_WORDS, 'no-answer', 'ask'].join(' ')}`],
-  ['watch --',
-    'words --host --port --socket --targets --all --dir --via --exec --on --json --help --version'],
-  ['answer ', 'words approved='], ['answer k3', 'words k3f-q2'], ['answer k3f-q2 ', 'words train.py exp approved='],
-  ['answer approved=', 'words approved=true approved=false'], ['answer k3f-q2 approved=t', 'words approved=true'],
-  ['answer --no', 'words --no'], ['pause --no', 'words'], ['asks e', 'words exp'],
-  ['--dir DIR answer exp-12 file=', 'words file=a.pt'], ['--dir DIR answer abc-q7 exp-12 f', 'words file='],
-  [`${GPU} g`, 'words gpu1/'], [`${GPU} gpu1/`, 'words gpu1/exp gpu1/train.py'],
-  [`${GPU} gpu1/train.py-`, 'words gpu1/train.py-5'], [`--via x=false ${GPU} gpu1/e`, 'words gpu1/exp'],
-  ['--dir DIR pause --wait ', 'words gpu1/ gpu2/', GPUS], ['--dir DIR status tr', 'words train.py', GPUS],
-  ['--via g', 'hosts'],
-];
 
 /** A line, and the arguments that the shell completes it to. */
 const LINES: readonly [typed: string, args: string[]][] = [
@@ -122,36 +81,7 @@ for (const shell of SHELLS) {
   });
 }
 
-/** Runs the completion in this process, which ends it after 500 ms otherwise. */
-async function complete(t: TestContext, line: string, env?: NodeJS.ProcessEnv): Promise<string> {
-  const exit = t.mock.method(process, 'exit', () => {});
-  const { stdout } = await call([COMPLETE, line], env);
-  exit.mock.restore();
-  return stdout;
-}
-
 describe('control-client completion', LIMIT, () => {
-  it('knows what may come next', { skip: lacks('Unix') }, async (t) => {
-    const parameters = { approved: { type: 'boolean' } };
-    const { port } = await startPuppet(t, { accepts: COMMANDS, asks: [{ id: 'k3f-q2', message: 'Go?', parameters }] });
-    const { env, folder, serve } = openSession(t);
-    const files = { file: { type: 'string', enum: ['a.pt', '$(x)'] } };
-    const asking = { status: 'active', asks: [{ id: 'abc-q7', message: 'A?', parameters: files }] };
-    for (const title of ['train.py-5', 'exp-23']) await serve(title);
-    await serve('exp-12', () => asking);
-    const state = makeFolder(t);
-    mkdirSync(join(state, 'control'));
-    for (const name of ['trial', 'train.py', 'tr(a)']) writeFileSync(join(state, `control/${name}@gpu1.jsonl`), '');
-    for (const [line, printed, CONTROL_VIA = ''] of CANDIDATES) {
-      const place = /--(port|host|socket)|^--(dir|via)/.test(line) ? '' : ` ${at(port).join(' ')}`;
-      await passesAtLast([line, ...printed.split(' ').sort()], async () => {
-        const typed = `control-client${place} ${line.replace('DIR', folder)}`;
-        const stdout = await complete(t, typed, { ...env, XDG_STATE_HOME: state, CONTROL_VIA });
-        return [line, ...stdout.replaceAll(/\t.*/g, '').trim().split(/\s+/).sort()];
-      });
-    }
-  });
-
   it('waits at most 500 ms for the live system, and prints no errors', async (t) => {
     const times: number[] = []; // as the system sees it
     const { port: silent } = await startWeb(t, async ({ socket }) => {

@@ -3,7 +3,8 @@
 import { execFileSync } from 'node:child_process';
 import { chmodSync, mkdirSync, readdirSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
-import { describe } from 'node:test';
+import { describe, mock } from 'node:test';
+import { COMPLETE } from '../../../client/completion.ts';
 import { HOSTILE, MISSING_TOKEN, TOKEN } from '../../helpers.ts';
 import { leaveSocket } from '../../module/helpers.ts';
 import { lacks, type Need } from '../../needs.ts';
@@ -64,6 +65,19 @@ const onTerminal: Tool = async (args, { COLUMNS, ...env }, _, t) => {
   }
 };
 
+/** The completion of a line. A response that comes after 500 ms is too late. */
+const complete: Tool = async (args, { AT = ':', ...env }) => {
+  const address = AT === ':' ? {} : { CONTROL_HOST: '127.0.0.1', CONTROL_PORT: AT.slice(1) };
+  for (let tries = 5; ; tries -= 1) {
+    const start = performance.now();
+    const line = args.join(' ');
+    const ended = await call([COMPLETE, `control-client ${line}`], { ...env, ...address });
+    const [kind = '', ...words] = ended.stdout.replaceAll(/\t.*/g, '').trim().split(/\s+/);
+    const shown = { ...ended, stdout: `${[`${line}: ${kind}`, ...words.sort()].join(' ')}\n` };
+    if (tries === 0 || performance.now() - start < 400) return shown;
+  }
+};
+
 const here: Tool = (args, { AT = ':1', OWNER, HIDDEN, CONTROL_DIR = '', ...env }) => {
   const owner = OWNER === undefined ? undefined : Number(OWNER);
   return callAt(CONTROL_DIR, { port: Number(AT.slice(1)), owner, isHidden: HIDDEN !== undefined }, args, env);
@@ -71,8 +85,11 @@ const here: Tool = (args, { AT = ':1', OWNER, HIDDEN, CONTROL_DIR = '', ...env }
 
 /** How some transcripts run it, and what they need. */
 const TOOLS: Readonly<Record<string, [tool: Tool, ...needs: Need[]]>> = {
+  'completion.txt': [complete, 'Unix'],
   'here.txt': [here, 'Linux', 'root'], 'list.txt': [onTerminal, 'script'],
 };
+
+mock.method(process, 'exit', () => {}); // a completion ends the process after 500 ms
 
 describe('control-client', { ...LIMIT, concurrency: 2 }, () => { // many scenes wait for seconds
   for (const name of readdirSync(FOLDER).filter((one) => one.endsWith('.txt'))) {
