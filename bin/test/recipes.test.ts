@@ -282,7 +282,7 @@ function standInForGpu(folder: string, path: string): (...lines: string[]) => vo
   const standIns = {
     'nvidia-smi': `echo "$*" >>${folder}/asked; cat ${folder}/apps`, // fails without that file
     ps: `case $4 in 1??) echo ben ;; 2??) ;; *) echo ana ;; esac`, // processes 2.. have ended
-    sleep: `PATH=${process.env['PATH']}; exec sleep 0.02`,
+    sleep: `PATH=${process.env['PATH']}; exec sleep 0.1`,
   };
   for (const [name, script] of Object.entries(standIns)) {
     writeFileSync(join(path, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });

@@ -105,8 +105,10 @@ describe('control-client log', SUITE, () => {
     appendFileSync(path, half.slice(0, 30));
     appendFileSync(path, half.slice(30));
     await shows(/died: one\n/);
+    const late = say('two');
+    appendFileSync(path, late.slice(0, 30));
     renameSync(path, `${path}.1`);
-    appendFileSync(`${path}.1`, say('two'));
+    appendFileSync(`${path}.1`, late.slice(30)); // by a program that still has it open
     writeFileSync(path, say('three'));
     await shows(/died: three\n/);
     truncateSync(path);
