@@ -98,7 +98,8 @@ describe('control-client completion', LIMIT, () => {
       await finds(at(silent).join(' '));
       return times.some((ms) => ms < 2000);
     }, () => `${times} ms`);
-    for (const options of [at(1).join(' '), '--port wrong', '--prot', '--help', '--targets -']) await finds(options);
+    const failing = [at(1).join(' '), '--port wrong', '--prot', '--help', '--targets -', "--via m='sh -c false'"];
+    for (const options of failing) await finds(options);
   });
 });
 
