@@ -18,7 +18,7 @@ const LOCAL = { webApiAddress: ['localhost', 0] } as const;
 describe('control-client', { ...LIMIT, concurrency: 3 }, () => {
   it('sends a command with its sender and reason, or neither, and the token in CONTROL_TOKEN', async (t) => {
     const { port, server, client: api } = await startServer(t, { token: TOKEN });
-    const rows = [['', '--reason', 'the GPU is free & mine'], ['', '--by', ''], ['ana@laptop']] as const;
+    const rows = [[undefined, '--reason', 'the GPU is free & mine'], [undefined, '--by', ''], ['ana@laptop']] as const;
     for (const [CONTROL_BY, ...options] of rows) {
       const args = ['--port', `${port}`, 'save-state', ...options];
       const sent = await runProgram(t, 'client', args, '', { CONTROL_TOKEN: TOKEN, CONTROL_BY });

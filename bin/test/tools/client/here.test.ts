@@ -124,6 +124,17 @@ describe('The default port', SUITE, () => {
     assert.deepEqual([code, stdout], [5, 'no answer\n']);
     child.kill('SIGCONT');
   });
+
+  it('is meant whoever has it where nobody can tell: it counts once', async (t) => {
+    const { folder } = openSession(t);
+    const { port } = await startPuppet(t, { pid: 5 });
+    const isOne = async (): Promise<boolean> => {
+      return (await callAt(folder, { port, owner: 12_345, isHidden: true }, ['status'])).stdout === 'active\n';
+    };
+    await until(isOne);
+    await startPuppet(t, { pid: 5 }, { socketPath: join(folder, 'train-5.sock') });
+    await until(isOne); // a busy machine may be too late to compare what they report
+  });
 });
 
 describe('control-console without a target', SUITE, () => {

@@ -108,7 +108,7 @@ describe('control-client log', SUITE, () => {
     const late = say('two');
     appendFileSync(path, late.slice(0, 30));
     renameSync(path, `${path}.1`);
-    appendFileSync(`${path}.1`, late.slice(30)); // by a program that still has it open
+    appendFileSync(`${path}.1`, late.slice(30, -1)); // by a program that still has it open; no newline follows
     writeFileSync(path, say('three'));
     await shows(/died: three\n/);
     truncateSync(path);

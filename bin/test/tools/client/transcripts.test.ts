@@ -78,9 +78,9 @@ const complete: Tool = async (args, { AT = ':', ...env }) => {
   }
 };
 
-const here: Tool = (args, { AT = ':1', OWNER, HIDDEN, CONTROL_DIR = '', ...env }) => {
+const here: Tool = (args, { AT = ':1', OWNER, CONTROL_DIR = '', ...env }) => {
   const owner = OWNER === undefined ? undefined : Number(OWNER);
-  return callAt(CONTROL_DIR, { port: Number(AT.slice(1)), owner, isHidden: HIDDEN !== undefined }, args, env);
+  return callAt(CONTROL_DIR, { port: Number(AT.slice(1)), owner }, args, env);
 };
 
 /** How some transcripts run it, and what they need. */
