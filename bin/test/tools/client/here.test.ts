@@ -7,8 +7,8 @@ import { describe, it } from 'node:test';
 import { type Ended, freePort, makeFolder, type Running, startProgram, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startPuppet } from '../../puppet.ts';
+import { lineOf, openTerminal } from '../../screen.ts';
 import { until } from '../../wait.ts';
-import { pseudoTerminal } from '../console/helpers.ts';
 import { AT_ONCE, watch } from './helpers.ts';
 import { callAt } from './place.ts';
 import { hereIs, openSession, startOwnProcess } from './systems.ts';
@@ -156,9 +156,8 @@ describe('control-console without a target', SUITE, () => {
   it('sends no command to another system than the one whose prompt or question it was for', async (t) => {
     const { folder, serve } = openSession(t);
     const first = await serve('train-5');
-    const command = `'${process.execPath}' dist/bin/console.js`;
     const env = hereIs(folder, await freePort());
-    const { type, shows } = await pseudoTerminal(t, command, /train \(active\) > $/, env);
+    const { type, shows } = await openTerminal(t, lineOf('console'), /train \(active\) > $/, { env });
     await type('shutdown\r', /Shut train down\? \(y\/\[N\]\) $/);
     first.end();
     const { requests } = await serve('prod-6');

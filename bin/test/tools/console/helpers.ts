@@ -15,16 +15,6 @@ export function at(port: number): string {
   return `--host 127.0.0.1 --port ${port}`;
 }
 
-/** A command in a pseudo-terminal. */
-export function pseudoTerminal(
-  t: TestContext,
-  command: string,
-  ready: RegExp,
-  env?: NodeJS.ProcessEnv,
-): Promise<Terminal> {
-  return openTerminal(t, command, ready, { env });
-}
-
 /** The console in a pseudo-terminal, ready for input. */
 export function terminal(t: TestContext, options: string, env?: NodeJS.ProcessEnv): Promise<Terminal> {
   return openTerminal(t, `${lineOf('console')} ${options}`, READY, { env });

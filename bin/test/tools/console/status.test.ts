@@ -6,9 +6,9 @@ import { describe, it } from 'node:test';
 import { defer, launchSystem, startServer } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startPuppet, startWeb } from '../../puppet.ts';
-import { CTRL_C, CTRL_D, CTRL_Z, lineOf } from '../../screen.ts';
+import { CTRL_C, CTRL_D, CTRL_Z, lineOf, openTerminal } from '../../screen.ts';
 import { LIMIT, until } from '../../wait.ts';
-import { ACTIVE, at, prompt, pseudoTerminal, READY, shown, terminal } from './helpers.ts';
+import { ACTIVE, at, prompt, READY, shown, terminal } from './helpers.ts';
 
 const STOPPED = /Stopped[^]*SHELL> $/;
 const GIVES_UP = /\(Ctrl-C gives up\) … $/;
@@ -116,7 +116,7 @@ describe('control-console and job control', { ...LIMIT, concurrency: 2, skip: la
     const { address: { port }, client } = await launchSystem(t, { saveState: () => saved.promise });
     t.after(() => saved.resolve('')); // a failure would block the system's end
     const shell = 'bash --norc --noprofile --noediting -i';
-    const { type, shows, output } = await pseudoTerminal(t, shell, /SHELL> $/, { PS1: 'SHELL> ' });
+    const { type, shows, output } = await openTerminal(t, shell, /SHELL> $/, { env: { PS1: 'SHELL> ' } });
 
     await t.test('accepts keys after Ctrl-Z and kill -STOP; its own stop is no silence of the system', async () => {
       await type(`sh -c 'echo pid $$; exec ${lineOf('console')} ${at(port)}'\r`, READY);
@@ -164,7 +164,7 @@ describe('control-console and job control', { ...LIMIT, concurrency: 2, skip: la
   it('restores the terminal', async (t) => {
     const { port } = await startServer(t);
     const run = `sh -c "echo pid \\$\\$; exec ${lineOf('console')} ${at(port)}"; echo "code $?"; stty -a`;
-    const { type, write, shows, output } = await pseudoTerminal(t, `sh -c '${run}; ${run}'`, READY);
+    const { type, write, shows, output } = await openTerminal(t, `sh -c '${run}; ${run}'`, READY);
     const asItWas = (code: number): RegExp => new RegExp(`code ${code}\n[^]* icanon [^]* echo `);
     await type(CTRL_C + CTRL_C, asItWas(0));
     await shows(READY);
