@@ -3,7 +3,7 @@
 import { execFileSync } from 'node:child_process';
 import { chmodSync, mkdirSync, readdirSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
-import { describe, mock } from 'node:test';
+import { after, describe, mock } from 'node:test';
 import { COMPLETE } from '../../../client/completion.ts';
 import { HOSTILE, MISSING_TOKEN, TOKEN } from '../../helpers.ts';
 import { leaveSocket } from '../../module/helpers.ts';
@@ -90,6 +90,7 @@ const TOOLS: Readonly<Record<string, [tool: Tool, ...needs: Need[]]>> = {
 };
 
 mock.method(process, 'exit', () => {}); // a completion ends the process after 500 ms
+after(() => mock.restoreAll());
 
 describe('control-client', { ...LIMIT, concurrency: 2 }, () => { // many scenes wait for seconds
   for (const name of readdirSync(FOLDER).filter((one) => one.endsWith('.txt'))) {
