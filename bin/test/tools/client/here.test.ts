@@ -125,6 +125,16 @@ describe('The default port', SUITE, () => {
     child.kill('SIGCONT');
   });
 
+  it('may be that of any web server, which is not meant', async (t) => {
+    for (const state of [{ raw: '{"hello":"world"}' }, { code: 404, error: 'Not found' }]) {
+      const puppet = await startPuppet(t, state);
+      await until(async () => { // a busy machine may be too late to tell what it is
+        const { code, stdout, stderr } = await callAt(makeFolder(t), puppet, ['pause']);
+        return [code, stdout, stderr].join() === '3,,control-client: nothing runs here\n';
+      });
+    }
+  });
+
   it('is meant whoever has it where nobody can tell: it counts once', async (t) => {
     const { folder } = openSession(t);
     const { port } = await startPuppet(t, { pid: 5 });
