@@ -8,19 +8,18 @@ import { type AddressInfo, connect, createServer, isIPv4 } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { makeFolder, makeSocketPath, runProgram, startServer, startSystem, TOKEN } from '../../helpers.ts';
-import { runHost } from '../../host.ts';
 import { lacks } from '../../needs.ts';
 import { startWeb } from '../../puppet.ts';
 import { LIMIT } from '../../wait.ts';
-import { exchange, NOWHERE, ownAddresses, startBoard, untilSystem, untilSystems } from './helpers.ts';
-import type { TestContext } from 'node:test';
+import { exchange, NOWHERE, ownAddresses, refuses, startBoard, untilSystem, untilSystems } from './helpers.ts';
+import type { Refusal } from './helpers.ts';
 
 const KEY = 'a-key-of-22-characters';
 const KEY_FORM = 'must be 22 or more letters, digits, - and _';
 
 describe('The command line of control-board', LIMIT, () => {
   it('is refused with the option, the expected value and the given one', async (t) => {
-    await refuses(t, [
+    await refuses(t, 'board', [
       [['--listen', ':80'], "the host of --listen ':80' must be a host name or an IP address, got ''"],
       [['--listen', '9000'], "--listen must be HOST or HOST:PORT, such as localhost:9000, got '9000'"],
       [['--listen', 'http://localhost:8390'], /^the (host|port) of --listen 'http:.* must be .*, got '/],
@@ -61,7 +60,7 @@ describe('The command line of control-board', LIMIT, () => {
       [0o640, 'others can read it; chmod go-r'], [0o604, 'others can read it; chmod go-r'],
       [0o620, 'others can write to it; chmod go-w'],
     ];
-    await refuses(t, [
+    await refuses(t, 'board', [
       [['--key-file', hand, '--view-key-file', hand],
         `--view-key-file must hold another key than --key-file: '${hand}'`],
       ...open.map(([mode, problem]): Refusal => {
@@ -173,28 +172,3 @@ describe('--listen of control-board', LIMIT, () => {
     assert.doesNotMatch(other.output(), /fe80|\[::\]/);
   });
 });
-
-type Refusal = [args: string[], message: string | RegExp];
-
-/** Runs the tool with each command line, all in one process. */
-async function refuses(t: TestContext, refusals: readonly Refusal[]): Promise<void> {
-  const lines = refusals.map(([args]) => (args[0] === '--listen' ? args : ['--listen=127.0.0.1:0', ...args]));
-  const host = runHost(t, `
-    (await import('node:events')).default.defaultMaxListeners = 0; // each run adds some
-    for (const [index, args] of ${JSON.stringify(lines)}.entries()) {
-      let text = '';
-      console.error = console.log = (line) => (text += line);
-      process.argv.splice(1, Infinity, 'control-board', ...args);
-      await import('./dist/bin/board.js?' + index);
-      say([process.exitCode, text]);
-    }
-    process.exit(0);
-  `);
-  for (const [args, message] of refusals) {
-    const [code, text] = await host.hear<[number, string]>();
-    assert.equal(code, 2, `${args}: ${text}`);
-    if (typeof message === 'string') assert.equal(text, `control-board: ${message}`);
-    else assert.match(text.replace(/^control-board: /, ''), message);
-  }
-  await host.ends();
-}

@@ -6,6 +6,7 @@ import { connect } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { after, type TestContext } from 'node:test';
 import { type Running, startProgram } from '../../helpers.ts';
+import { runHost } from '../../host.ts';
 import { lacks } from '../../needs.ts';
 import { until } from '../../wait.ts';
 import type { Update } from '../../../board/system.ts';
@@ -59,6 +60,34 @@ export async function startBoard(
     }
   };
   return { running, url, port: Number(port), key, get: request('GET'), post: request('POST') };
+}
+
+export type Refusal = readonly [args: readonly string[], message: string | RegExp];
+
+/** Runs a tool with each command line, all in one process: it ends with exit code 2 and one line. */
+export async function refuses(t: TestContext, tool: 'board' | 'mcp', refusals: readonly Refusal[]): Promise<void> {
+  const host = runHost(t, `
+    (await import('node:events')).default.defaultMaxListeners = 0; // each run adds some
+    for (const [index, args] of ${JSON.stringify(refusals.map(([args]) => args))}.entries()) {
+      let text = '';
+      console.error = console.log = (line) => (text += line);
+      process.argv.splice(1, Infinity, 'control-${tool}', ...args);
+      await import('./dist/bin/${tool}.js?' + index);
+      while (text === '') await sleep(1);
+      say([process.exitCode, text]);
+    }
+    process.exit(0);
+  `);
+  for (const [args, message] of refusals) {
+    const [code, text] = await host.hear<[number, string]>();
+    const begin = `control-${tool}: `;
+    assert.deepEqual([code, text.slice(0, begin.length)], [2, begin], `${args}: ${text}`);
+    const said = text.slice(begin.length);
+    if (typeof message === 'string') assert.equal(said, message);
+    else assert.match(said, message);
+    assert.match(said, /^[^\n\x1b]+$/, 'one line');
+  }
+  await host.ends();
 }
 
 /** The network addresses of this machine. */

@@ -48,49 +48,27 @@ const INFO = {
   holds: [], asks: [], detail: { step: 5 }, accepts: {}, commands: [],
 };
 
-/** The fields of a report that are treated in a way of their own. */
-const FIELDS = ['name', 'status', 'since', 'detail', 'commands', 'holds', 'asks', 'accepts', '__proto__'];
-
 const DEEP = `${'['.repeat(30_000)}${']'.repeat(30_000)}`;
+
+/** A report, or the log of commands and questions in it, that has a text in each place. */
+function reportOf(text: string): object {
+  const parameters = { x: { type: text, description: text, default: text, enum: [text] }, [text]: { type: 'string' } };
+  const cause = { by: text, reason: text, since: text, at: text, expiresAt: text, [text]: text };
+  const command = { ...cause, id: text, state: text, value: text, error: text, arguments: { [text]: text } };
+  return {
+    ...INFO, ...cause, name: text, host: text, heardAt: text, holds: [cause],
+    detail: { x: text, list: [text], y: { z: [{ w: text }] }, [text]: { [text]: text } },
+    commands: [{ ...command, command: text }, { ...command, command: 'answer', message: text, state: 'done' }],
+    asks: [{ ...cause, id: text, message: text, parameters }],
+    accepts: { set: { description: text, [text]: text, parameters }, [text]: { description: text } },
+  };
+}
 
 /** Bodies of `/api/info`, by defect. */
 function hostileReports(): [what: string, body: string][] {
-  const withField = (name: string, json: string): string => JSON.stringify(INFO).replace(/}$/, `,"${name}":${json}}`);
-  const ofText = [...TEXTS].flatMap(([what, text]): [string, object][] => [
-    [`${what} in its fields`, { ...INFO, name: text, host: text, by: text, reason: text, since: text, heardAt: text }],
-    [`${what} in the detail`, { ...INFO, detail: { x: text, list: [text], y: { z: [{ w: text }] } } }],
-    [`${what} in the names of the detail`, { ...INFO, detail: { [text]: 1, x: { [text]: { [text]: text } } } }],
-    [`${what} as the detail`, { ...INFO, detail: text }],
-    [`${what} in a command`, {
-      ...INFO,
-      commands: [{
-        id: text, command: text, state: text, by: text, reason: text, at: text, value: text, error: text,
-        arguments: { [text]: text }, [text]: text,
-      }],
-    }],
-    [`${what} in a question`, {
-      ...INFO,
-      asks: [{
-        id: text, message: text, at: text, expiresAt: text, [text]: text,
-        parameters: { x: { type: text, description: text, default: text, enum: [text] }, [text]: { type: 'string' } },
-      }],
-      commands: [{
-        id: text, command: 'answer', message: text, arguments: { [text]: text }, state: 'done', by: text, reason: text,
-      }],
-    }],
-    [`${what} in a hold`, { ...INFO, holds: [{ by: text, reason: text, since: text, [text]: text }] }],
-    [`${what} in accepts`, {
-      ...INFO,
-      accepts: {
-        set: {
-          description: text, [text]: text,
-          parameters: { x: { type: text, description: text, default: text, enum: [text] }, [text]: { type: 'string' } },
-        },
-        [text]: { description: text },
-      },
-    }],
-    [`${what} as the status`, { ...INFO, status: text }],
-  ]);
+  const withFields = (json: string, ...names: string[]): string => {
+    return JSON.stringify(INFO).replace(/}$/, `,${names.map((name) => `"${name}":${json}`).join()}}`);
+  };
   const values: [what: string, json: string][] = [
     ['1e999', '1e999'], ['a long number', '9'.repeat(400)], ['an array', '[[1],{"a":[]}]'], ['null', 'null'],
     ['depth', DEEP], ['a deep object', `${'{"a":'.repeat(10_000)}1${'}'.repeat(10_000)}`],
@@ -99,10 +77,16 @@ function hostileReports(): [what: string, body: string][] {
     ['40,000 empty objects', `[${'{},'.repeat(40_000)}1]`],
   ];
   return [
-    ...ofText.map(([what, body]): [string, string] => [what, JSON.stringify(body)]),
-    ...values.flatMap(([what, json]): [string, string][] => {
-      return FIELDS.map((name) => [`${what} as ${name}`, withField(name, json)]);
-    }),
+    ...[...TEXTS].flatMap(([what, text]): [string, string][] => [
+      [`${what} in each place`, JSON.stringify(reportOf(text))],
+      [`${what} as the detail`, JSON.stringify({ ...INFO, detail: text })],
+      [`${what} as the status`, JSON.stringify({ ...INFO, status: text })],
+    ]),
+    ...values.flatMap(([what, json]): [string, string][] => [
+      [`${what} as the status`, withFields(json, 'status')],
+      [`${what} as each field`,
+        withFields(json, 'name', 'since', 'detail', 'commands', 'holds', 'asks', 'accepts', '__proto__')],
+    ]),
     ...['null', '7', '[]', '{}', '', '<html>', '{"status":', '{"error":7}'].map((body): [string, string] => {
       return [`the body ${body}`, body];
     }),
@@ -110,9 +94,7 @@ function hostileReports(): [what: string, body: string][] {
       ...INFO,
       holds: Array(4).fill({ by: '"'.repeat(100), reason: '\\'.repeat(100) }),
       detail: Array(20).fill('"\\'.repeat(150)),
-      accepts: Object.fromEntries(['a', 'b', 'c', 'd', 'e', 'f', 'g'].map((name) => {
-        return [name, { description: '"'.repeat(900) }];
-      })),
+      accepts: Object.fromEntries([...'abcdefg'].map((name) => [name, { description: '"'.repeat(900) }])),
       asks: Array(16).fill({ id: 'k3f-q1', message: '"'.repeat(1000), parameters: { a: { enum: ['\\'.repeat(9)] } } }),
       commands: Array(16).fill({ id: 'k3f-1', command: 'evaluate', state: 'done', value: '"\\'.repeat(900) }),
     })],
@@ -211,11 +193,9 @@ describe('control-mcp and a hostile system', SUITE, () => {
     const mcp = startMcp(t, ['--allow', 'all'], env);
     const outcomes = [...TEXTS].flatMap(([what, text]): [string, object | string][] => [
       [`the value is ${what}`, { result: 'ok', id: 'k3f-1', state: 'done', value: text }],
-      [`the value has ${what}`, { result: 'ok', state: 'done', value: { [text]: [text, { x: text }] } }],
-      [`the result is ${what}`, { result: text, id: text, state: 'done' }],
-      [`the state is ${what}`, { result: 'ok', id: text, state: text }],
+      [`it returns ${what}`, { result: text, id: text, state: 'done', value: { [text]: [text, { x: text }] } }],
       [`it fails with ${what}`, { code: 500, error: `pause failed: ${text}` }],
-      [`it responds with ${what}`, { code: 400, error: text }], [`it is full: ${what}`, { code: 503, error: text }],
+      [`it refuses with ${what}`, { code: 503, error: text }],
       [`it is pending: ${what}`, { code: 202, result: text, id: text, state: text }],
     ]);
     const all = [

@@ -1,5 +1,5 @@
-// control-mcp as clients see it: each .txt in this folder is a transcript of one process, in one era of the protocol.
-// RECORD=1 writes what is seen into the file.
+// control-mcp as clients see it. tools.txt shows what its tools do, in the form of all transcripts (../../transcript.ts).
+// legacy.txt and modern.txt are transcripts of one process, in one era of the protocol. RECORD=1 writes what is seen.
 //
 //   > tools/list {"cursor":""}   a request with its parameters; in modern.txt, it has the _meta of that era
 //   > - notifications/x {}       a notification
@@ -14,8 +14,12 @@ import { describe, it } from 'node:test';
 import { VERSION } from '../../../../control.ts';
 import { makeFolder } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
+import { type Tool, transcript } from '../../transcript.ts';
 import { LIMIT } from '../../wait.ts';
+import { entry, infoOf, outcome } from '../logs.ts';
 import { failureOf, META, metaOf, startMcp, valueOf } from './helpers.ts';
+import type { IncomingMessage } from 'node:http';
+import type { TestContext } from 'node:test';
 import type { Mcp, Message } from './helpers.ts';
 
 const IS_RECORDING = process.env['RECORD'] === '1' && process.env['CI'] === undefined;
@@ -64,6 +68,76 @@ function show({ jsonrpc, id, ...message }: Message, isCall: boolean, ownId: unkn
     return name === 'serverInfo' || name === `${META}/serverInfo` ? 'SERVER' : value;
   })}`;
 }
+
+// ───── Tools ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** What one server has told in a scene. */
+interface Session {
+  mcp: Mcp;
+  /** The tag of the latest result. */
+  tag: string;
+}
+
+/** The servers of a scene: the last one, by the address of the system that it serves. */
+const sessions = new WeakMap<TestContext, Map<string, Session>>();
+
+/** Whatever is no text in the arguments of a tool. */
+const VALUES = ['arguments', 'limit', 'mine', 'seconds'];
+
+/** Calls a tool of control-mcp; words before `--` start another server. Prints the result, or its error on stderr. */
+const useTool: Tool = async (args, env, _, t) => {
+  const place = args[0] === '--host' ? args.slice(0, 4) : [];
+  const words = args.slice(place.length);
+  const options = words.splice(0, words.indexOf('--') + 1).slice(0, -1);
+  const ofScene = sessions.get(t) ?? new Map<string, Session>();
+  sessions.set(t, ofScene);
+  const [, host, , port] = place;
+  const address = host === undefined ? {} : { CONTROL_HOST: host, CONTROL_PORT: port };
+  let session = ofScene.get(place.join());
+  if (session === undefined || args.includes('--')) {
+    session = { mcp: startMcp(t, options, { ...env, ...address }), tag: '' };
+    ofScene.set(place.join(), session);
+  }
+  const [tool, ...given] = words;
+  if (tool === undefined) return { code: 0, stdout: '', stderr: '' };
+  if (tool === 'tools/list') return { code: 0, stdout: await listTools(session.mcp), stderr: '' };
+  const values = given.map((word) => {
+    const [, name = '', text = ''] = /^(\w+)=(.*)$/s.exec(word) ?? assert.fail(word);
+    return [name, VALUES.includes(name) && text !== 'x' ? JSON.parse(text) : text.replace('LAST', session.tag)];
+  });
+  const { result, error } = await session.mcp.modern('tools/call', {
+    name: tool, arguments: Object.fromEntries(values),
+  });
+  assert.equal(error, undefined);
+  const { error: failure = '', now, tag, ...shown } = result.isError === true ? failureOf(result) : valueOf(result);
+  if (tag !== undefined) session.tag = tag;
+  const text = JSON.stringify(shown).replaceAll(/"silentSeconds":\d+/g, '"silentSeconds":N');
+  const isFailed = result.isError === true;
+  return { code: Number(isFailed), stdout: text === '{}' ? '' : `${text}\n`, stderr: isFailed ? `${failure}\n` : '' };
+};
+
+/** The names of the tools, and what their descriptions say of --allow. */
+async function listTools(mcp: Mcp): Promise<string> {
+  const { tools } = (await mcp.modern('tools/list')).result;
+  const limits = tools.map(({ name, description }: { name: string; description: string }) => {
+    return [name, / (You cannot resume|Only these are allowed).*$/.exec(description)?.[0] ?? ''].join(':');
+  });
+  return `${limits.join('\n').replaceAll(/:$/gm, '')}\n`;
+}
+
+const NAMES = {
+  entry, infoOf, outcome,
+  /** The response to a command that is done. */
+  done: { id: 'k3f-1', state: 'done' },
+  /** The same, with the arguments as its value. */
+  echo: async (request: IncomingMessage): Promise<object> => {
+    return { id: 'k3f-1', state: 'done', value: JSON.parse((await request.toArray()).join('') || '{}') };
+  },
+  refuse: (code: number, error: string): object => ({ code, error }),
+  ago: (seconds: number): string => new Date(Date.now() - 1000 * seconds).toISOString(),
+};
+
+transcript('bin/test/tools/mcp/tools.txt', 'control-mcp', useTool, NAMES);
 
 describe('control-mcp', { ...LIMIT, concurrency: 2, skip: lacks('Unix') }, () => {
   for (const era of ['legacy', 'modern']) {
