@@ -4,7 +4,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { BY, LINK_ENDED, type Machine } from '../../shared/client.ts';
-import { describeDetail, describeStatus } from '../../shared/describe.ts';
 import { describeDuration } from '../../shared/text.ts';
 import { compareViews, describeInfo, viewOf } from '../../shared/view.ts';
 import { assertHarmless, HARMLESS, HOSTILE } from '../helpers.ts';
@@ -165,6 +164,7 @@ describe('viewOf', LIMIT, () => {
       [active(saved), { saved: 'saved states/<i> 3 min ago by ana', unsaved: '', summary: 'active; saved 3 min ago' }],
       [active({ ...SAVE, value: 'states/1' }), { saved: 'saved states/1' }],
       [active({ ...SAVE, at: ago(3) }), { saved: 'saved 3 min ago' }],
+      [active({ ...SAVE, at: 'soon', seconds: -1, value: { n: 1 }, by: 7 }), { saved: 'saved {"n":1} by 7' }],
       [active(saved, FAILED), {
         saved: 'saved states/<i> 3 min ago by ana', unsaved: 'save failed 2 min ago: ENOSPC',
         failed: 'save failed: ENOSPC', heading: 'active', word: 'failed', level: 'bad', statusLevel: 'good',
@@ -329,42 +329,8 @@ describe('viewOf', LIMIT, () => {
   });
 });
 
-describe('describeInfo', LIMIT, () => {
-  it('reports the last save, and a later one that failed', () => {
-    const at = (seconds: number): string => new Date(Date.now() - seconds * 1000 - 500).toISOString();
-    const save = { command: 'save-state', state: 'done', value: 'states/1.json', by: 'ana', at: at(250), seconds: 60 };
-    const failed = { ...save, state: 'failed', at: at(20), error: 'ENOSPC' };
-    const others = [{ ...save, state: 'waiting' }, { ...failed, command: 'pause' }];
-    const texts: [commands: object[], saved: string[], status: string][] = [
-      [others, [], 'active'],
-      [[failed, save, ...others], ['states/1.json 3 min ago by ana'], 'active; saved 3 min ago'],
-      [[save, failed], ['states/1.json 3 min ago by ana; save failed 0 s ago: ENOSPC'],
-        'active; saved 3 min ago; save failed 0 s ago'],
-      [[failed], ['save failed 0 s ago: ENOSPC'], 'active; save failed 0 s ago'],
-      [[{ command: 'save-state', state: 'done' }], [], 'active; saved'],
-      [[{ ...save, at: 'soon', seconds: -1, value: { n: 1 }, by: 7 }], ['{"n":1} by 7'], 'active; saved'],
-    ];
-    for (const [commands, saved, status] of texts) {
-      const info = { status: 'active', commands };
-      assert.equal(viewOfReport(info).summary, status.replace(/^active/, () => describeStatus(info)));
-      const rows = describeInfo(systemOf(info)).filter((row) => row.startsWith('saved '));
-      assert.deepEqual(rows, saved.map((text) => `saved     ${text}`));
-    }
-  });
-
-  it('does not call the end of a program a command', () => {
-    const shutdown = { command: 'shutdown', by: 'itself', state: 'done', seconds: 0.01 };
-    const value = { ended: 'exit code 7', exitCode: 7 };
-    assert.deepEqual(describeInfo(systemOf({ commands: [
-      { ...shutdown, reason: 'exit code 7', value }, { ...shutdown, reason: 'SIGTERM', value },
-    ] })).slice(-2), [
-      'commands  ended by itself: exit code 7', '          shutdown by itself (SIGTERM) done in 0.01 s: exit code 7',
-    ]);
-  });
-});
-
-describe('describeStatus', LIMIT, () => {
-  it('describes how long a step takes, which commands wait for what, and who paused the system', () => {
+describe('viewOf on one line', LIMIT, () => {
+  it('tells how long a step takes, which commands wait for what, and who paused the system', () => {
     const BEN = { by: 'ben@desk', reason: 'B leaks memory' };
     const paused = (holds: object): object => ({ status: 'paused', ...Object(holds)[0], holds });
     const heardAt = new Date(Date.now() - 4500).toISOString();
@@ -384,25 +350,19 @@ describe('describeStatus', LIMIT, () => {
       [{ status: 'paused', heardAt, by: 'ana', commands: [running] }, 'paused by ana; running evaluate for 4 s'],
       [{ status: 'pausing', commands: [running] }, 'pausing'],
       [{ status: 'pausing', by: 'itself', reason: 'budget' }, 'pausing by itself: budget'],
-      [{ status: null, commands: { length: 3 } }, 'unknown'],
-      [paused([BEN]), 'paused by ben@desk: B leaks memory'],
       [paused([BEN, { by: 'ana', reason: 'night tariff' }, { by: 'eve' }]),
         'paused by ben@desk: B leaks memory; and by ana: night tariff; and by eve'],
       [paused([BEN, { by: 'ana' }, { by: 'eve' }, {}]),
-        'paused by ben@desk: B leaks memory; and by ana; and by eve; and by others'],
-      [paused([BEN, {}]), 'paused by ben@desk: B leaks memory; and by others'], // too many to name
+        'paused by ben@desk: B leaks memory; and by ana; and by eve; and by others'], // too many to name
       [{ ...paused([BEN, { by: 'ana' }]), status: 'shutting down' }, 'shutting down by ben@desk: B leaks memory'],
-      [paused([null, null, 7]), 'paused; and by others; and by others'],
-      [paused({ length: 3 }), 'paused'],
+      [paused([null, null, 7]), 'paused; and by others; and by others'], [paused({ length: 3 }), 'paused'],
       [paused([BEN, { by: [HOSTILE], reason: {} }, { by: HOSTILE }]),
         `paused by ben@desk: B leaks memory; and by others; and by ${HARMLESS}`],
     ];
-    for (const [info, text] of texts) assert.equal(describeStatus(info as Record<string, unknown>), text);
+    check(texts.map(([info, summary]): Row => [info, { summary }]));
   });
-});
 
-describe('describeDetail', LIMIT, () => {
-  it('begins with the progress bar of a number from 0 to "of", and omits what control-run adds', () => {
+  it('begins the detail with the progress of a number from 0 to "of", and omits what control-run adds', () => {
     const run = { pid: 7, started: '2026-11-21', gpu: 'released' };
     const rows: [detail: unknown, text: string][] = [
       [{ loss: 0.3, step: 42, of: 100 }, '[####      ] 42 %, loss 0.3, step 42 of 100'],
@@ -417,18 +377,30 @@ describe('describeDetail', LIMIT, () => {
       [{ run: { pid: 7 } }, 'run {"pid":7}'], [{ run: null, loss: 1 }, 'run null, loss 1'],
       [{ run: { pid: 'x', started: 'x' } }, 'run {"pid":"x","started":"x"}'],
     ];
-    for (const [detail, text] of rows) assert.equal(describeDetail(detail), text);
-    const info = describeInfo(systemOf({ name: 'train', pid: 9, host: 'gpu1', detail: { step: 1, of: 2, run } }));
-    assert.deepEqual([info[0], ...info.slice(-2)], [
-      'name      train (process 7 on gpu1)', // not control-run's own process
-      'detail    [#####     ] 50 %, step 1 of 2', 'run       pid 7, started 2026-11-21, gpu released',
-    ]);
-    const others = [
+    check(rows.map(([detail, text]): Row => [{ status: 'active', detail }, { detail: text }]));
+    check([
       null, undefined, 7, 'step', [7, 100], {}, { step: 7 }, { of: 100 }, { of: 100, step: 7 }, { step: '7', of: 100 },
       { step: 7, of: '100' }, { step: 7, of: null }, { step: 0, of: 0 }, { step: -1, of: 2 }, { step: 3, of: 2 },
       { step: 1e308, of: 1e308 }, { step: 7, of: Infinity }, { step: NaN, of: 2 }, { step: 7, of: NaN },
       { step: -2, of: -1 },
-    ];
-    for (const detail of others) assert.doesNotMatch(describeDetail(detail), / %/, JSON.stringify(detail));
+    ].map((detail): Row => [{ status: 'active', detail }, { progress: null }]));
   });
+});
+
+it('describeInfo has the process, the saves, the detail and commands, but no end of a program as a command', () => {
+  const run = { pid: 7, started: '2026-11-21', gpu: 'released' };
+  const shutdown = { command: 'shutdown', by: 'itself', state: 'done', seconds: 0.01 };
+  const value = { ended: 'exit code 7', exitCode: 7 };
+  const save = { ...SAVE, value: 'states/1.json', by: 'ana', at: ago(3) };
+  const info = describeInfo(systemOf({ name: 'train', pid: 9, host: 'gpu1', detail: { step: 1, of: 2, run }, commands: [
+    { ...shutdown, reason: 'exit code 7', value }, { ...shutdown, reason: 'SIGTERM', value }, save, FAILED,
+  ] }));
+  assert.deepEqual(info.map((row) => row.replace(/\d\d:\d\d:\d\d/, 'CLOCK')), [
+    'name      train (process 7 on gpu1)', 'status    unknown', // not control-run's own process
+    'saved     states/1.json 3 min ago by ana; save failed 2 min ago: ENOSPC',
+    'detail    [#####     ] 50 %, step 1 of 2', 'run       pid 7, started 2026-11-21, gpu released',
+    'commands  ended by itself: exit code 7', '          shutdown by itself (SIGTERM) done in 0.01 s: exit code 7',
+    '          CLOCK save-state by ana done in 0.50 s: states/1.json',
+    '          CLOCK save-state failed after 0.50 s: ENOSPC',
+  ]);
 });

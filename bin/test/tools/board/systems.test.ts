@@ -101,7 +101,7 @@ describe('What control-board knows of systems', LIMIT, () => {
       const missed = samples.filter(([time]) => time <= Number(times.at(-1)) && !times.includes(time));
       if (id === 0) assert.ok(missed.length < samples.length / 20, `${missed.length} are missed`);
       const coveredMs = Number(samples.at(-1)?.[0]) - Number(samples[0]?.[0]);
-      assert.ok(coveredMs <= HOUR_MS && coveredMs > 0.97 * HOUR_MS, `${coveredMs} ms`);
+      assert.ok(coveredMs <= HOUR_MS && coveredMs > 0.9 * HOUR_MS, `${coveredMs} ms`);
       const { length } = times.filter((time) => time > Number(samples.at(-1)?.[0]) - HOUR_MS);
       const isThinned = samples.length <= 301 && samples.length >= Math.min(150, length - 1);
       assert.ok(isThinned, `${samples.length} of ${length} samples`);
@@ -218,6 +218,8 @@ describe('What control-board knows of systems', LIMIT, () => {
         assert.ok(['string', 'number'].includes(typeof value), what);
         assert.ok((samples ?? []).every(([time, number]) => Number.isFinite(time) && Number.isFinite(number)), what);
       }
+      const { done = 0, of = 1, text = '' } = system.progress ?? {};
+      assert.ok(Number.isFinite(done) && Number.isFinite(of) && !/NaN|Infinity/.test(text), what);
       assert.match(system.when, /^((for )?\d+ (s|min|h|days)( ago)?)?$/, what);
       for (const words of [system.step, ...system.holds, ...system.asks.map(({ times }) => times)]) {
         assert.doesNotMatch(words, /NaN|Infinity|null|undefined/, what);
@@ -343,6 +345,7 @@ const BODIES: readonly [what: string, body: string][] = [
   ...Object.entries({
     'numbers that are none': '"detail":{"a":1e999,"y":-1e999,"z":5},"since":1e999,"heardAt":1e999,"accepts":' +
       '{"x":{"parameters":{"a":{"type":"number","minimum":-1e999,"maximum":1e999,"default":1e999}}}}',
+    'a progress without an end': '"detail":{"a":5,"of":1e999}',
     'the names of prototypes':
       '"detail":{"__proto__":{"x":1},"constructor":7,"toString":null,"":1,"hasOwnProperty":"x"},"__proto__":[],' +
       '"accepts":{"__proto__":{},"constructor":{"parameters":{"__proto__":{"type":"string"},"toString":{}}}}',

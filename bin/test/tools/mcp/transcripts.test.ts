@@ -1,4 +1,4 @@
-// control-mcp as clients see it. tools.txt shows what its tools do, in the form of all transcripts (../../transcript.ts).
+// control-mcp as clients see it. tools.txt shows what its tools do, in the form that ../../transcript.ts describes;
 // legacy.txt and modern.txt are transcripts of one process, in one era of the protocol. RECORD=1 writes what is seen.
 //
 //   > tools/list {"cursor":""}   a request with its parameters; in modern.txt, it has the _meta of that era
