@@ -31,9 +31,8 @@ describe('control-board', LIMIT, () => {
 
     const listen = ['--listen', `localhost:${port}`];
     const { code, stdout, stderr } = await runProgram(t, 'board', [...listen, NOWHERE]);
-    const problem = `cannot listen on localhost:${port}: the port is in use by another control-board`;
-    const line = `control-board: ${problem}; --listen localhost:0 picks a free one\n`;
-    assert.deepEqual([code, stdout, stderr], [1, '', line]);
+    assert.deepEqual([code, stdout], [1, '']); // on a busy machine, it cannot tell what listens there
+    assert.match(stderr, /^\S+ cannot listen on localhost:\d+: the port is in use( by another control-board)?; --listen /);
     const earlier = await newsOf({ running, url, port, key, get, post: get });
     running.child.kill('SIGKILL');
     await running.ended;

@@ -187,19 +187,21 @@ describe('What control-board knows of systems', LIMIT, () => {
     for (const body of [null, 'x'.repeat(500_000)]) targets.push((await startWeb(t, () => body)).target);
     targets.push(await startSilent(t));
     const board = await startBoard(t, targets);
-    const heard = new Map<number, Update>();
-    await until(() => counts.every((count) => count > 2), () => `${counts}`, END_MS); // it is a lot to read
-    await until(async () => {
-      for (const system of (await newsOf(board)).systems) {
-        const { id, status, process } = system;
-        const isHeard = process !== '' || !['', 'no answer'].includes(status); // a busy machine may be silent
-        if (isHeard) heard.set(id, system);
-      }
-      await sleep(500);
-      return heard.size === BODIES.length;
-    }, () => BODIES.flatMap(([what], id) => (heard.has(id) ? [] : what)).join(), END_MS);
+    const latest = new Map<number, Update>();
+    let version = 0;
+    const isHeard = (id: number): boolean => {
+      const { status, process } = latest.get(id) as Update; // a busy machine may be silent
+      return Number(counts[id]) > 2 && (process !== '' || !['', 'no answer'].includes(status));
+    };
+    await until(async () => { // all that has changed, as a page does
+      const news = await newsOf(board, version, 5);
+      ({ version } = news);
+      for (const system of news.systems) latest.set(system.id, system);
+      return BODIES.every((_, id) => isHeard(id));
+    }, () => BODIES.flatMap(([what], id) => (isHeard(id) ? [] : what)).join(), END_MS);
+    const { systems } = await newsOf(board);
     const find = (what: string): Update => {
-      return heard.get(BODIES.findIndex(([name]) => name === what)) ?? assert.fail(what);
+      return systems[BODIES.findIndex(([name]) => name === what)] ?? assert.fail(what);
     };
     for (const [what] of BODIES) {
       const system = find(what);

@@ -64,13 +64,15 @@ describe('The tools of control-mcp', SUITE, () => {
         const { error } = await mcp.modern('tools/call', { name, arguments: { system, ...given } });
         assert.equal(error?.code, -32602, name);
       }
-      const calls = tools.flatMap(({ name, inputSchema: { properties } }) => texts.flatMap((text) => {
-        const all = { system, reason: text, command: text, until: text, tag: text, name: text, since: text };
-        const values = Object.entries({ ...all, arguments: given, seconds: 3, mine: true, limit: 1 });
-        const fitting = Object.fromEntries(values.filter(([key]) => key in properties));
-        return [fitting, { ...fitting, ...given }].map((args) => mcp.modern('tools/call', { name, arguments: args }));
-      }));
-      assert.ok((await Promise.all(calls)).every(({ result }) => result !== undefined));
+      for (const { name, inputSchema: { properties } } of tools) {
+        const results = await Promise.all(texts.flatMap((text) => {
+          const all = { system, reason: text, command: text, until: text, tag: text, name: text, since: text };
+          const values = Object.entries({ ...all, arguments: given, seconds: 3, mine: true, limit: 1 });
+          const fitting = Object.fromEntries(values.filter(([key]) => key in properties));
+          return [fitting, { ...fitting, ...given }].map((args) => mcp.modern('tools/call', { name, arguments: args }));
+        }));
+        assert.ok(results.every(({ result }) => result !== undefined));
+      }
       const paths = [...new Set(requests.map((request) => request.replace(/\?.*/, '')))].sort();
       const commands = ['pause', 'save-state', ...options.length > 0 ? ['resume', 'shutdown'] : []];
       const posts = commands.map((command) => `POST /api/${command}`);
