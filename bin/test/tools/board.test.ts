@@ -32,7 +32,7 @@ describe('control-board', LIMIT, () => {
     const listen = ['--listen', `localhost:${port}`];
     const { code, stdout, stderr } = await runProgram(t, 'board', [...listen, NOWHERE]);
     assert.deepEqual([code, stdout], [1, '']); // on a busy machine, it cannot tell what listens there
-    assert.match(stderr, /^\S+ cannot listen on localhost:\d+: the port is in use( by another control-board)?; --listen /);
+    assert.match(stderr, /^\S+ cannot listen on localhost:\d+: the port is in use( by another control-board)?; /);
     const earlier = await newsOf({ running, url, port, key, get, post: get });
     running.child.kill('SIGKILL');
     await running.ended;
