@@ -1,9 +1,38 @@
-// Shared by the tests of the module: files of sockets, random data.
+// Shared by the tests of the module: servers that do not start, files of sockets and locks, random data.
 
 import { once } from 'node:events';
-import { chownSync, lstatSync, readFileSync, readdirSync, readlinkSync, renameSync } from 'node:fs';
+import {
+  chownSync, lstatSync, lutimesSync, mkdirSync, readFileSync, readdirSync, readlinkSync, renameSync, symlinkSync,
+  utimesSync, writeFileSync,
+} from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
+import { lacks } from '../needs.ts';
+import { inTime } from '../wait.ts';
+import type { WebApiServerOptions } from '../../../control.ts';
+
+// ───── Servers and clients ───────────────────────────────────────────────────────────────────────────────────────
+
+/** Starts a server and closes it. Returns why it does not start, or null if it does. */
+export async function refusalOf(options: Partial<WebApiServerOptions>): Promise<NodeJS.ErrnoException | null> {
+  const server = new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, ...options });
+  const refusal = await server.runInBackground().then(() => null, (error: NodeJS.ErrnoException) => error);
+  await server.close();
+  return refusal;
+}
+
+export function clientOn(socketPath: string, token?: string): WebApiClient {
+  return new WebApiClient(undefined, undefined, { socketPath, token });
+}
+
+/** Resolves when a client sees the status, within seconds. */
+export async function reaches(client: WebApiClient, status: SystemStatus): Promise<void> {
+  const end = new AbortController();
+  const seen = client.waitFor(status, { signal: end.signal });
+  seen.catch(() => {});
+  await inTime(seen, () => `${client.baseUrl} does not become ${status}`).finally(() => end.abort());
+}
 
 // ───── Files of sockets ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -16,11 +45,46 @@ export async function leaveSocket(path: string): Promise<void> {
   await once(server, 'close');
 }
 
+/** A user without rights. */
+export const NOBODY = 65_534;
+
 /** Statements that make a host the user nobody, who owns the folder: root can open every file. */
 export function becomeNobody(folder: string): string {
   if (process.getuid?.() !== 0) return '';
-  chownSync(folder, 65534, 65534);
-  return 'process.setgroups([]); process.setgid(65534); process.setuid(65534);';
+  chownSync(folder, NOBODY, NOBODY);
+  return `process.setgroups([]); process.setgid(${NOBODY}); process.setuid(${NOBODY});`;
+}
+
+/** What may be in the place of a lock, each with the reason why it stays there. */
+export function lockObstacles(): [reason: string, make: (lock: string) => void][] {
+  const makeFull = (lock: string): void => {
+    mkdirSync(join(lock, 'd'), { recursive: true });
+    utimesSync(lock, 0, 0);
+  };
+  const belongs = `is in the way: it belongs to user ${NOBODY}`;
+  return [
+    ['ENOTEMPTY', makeFull],
+    ['ENOTDIR', (lock) => { // a link to a folder
+      makeFull(`${lock}-target`);
+      symlinkSync(`${lock}-target`, lock);
+      lutimesSync(lock, 0, 0);
+    }],
+    ['ENOTDIR', (lock) => {
+      writeFileSync(lock, '');
+      utimesSync(lock, 0, 0);
+    }],
+    ...lacks('root') === false ? [
+      [belongs, (lock) => { // a young one
+        mkdirSync(lock);
+        chownSync(lock, NOBODY, -1);
+      }],
+      [belongs, (lock) => {
+        makeFull(lock);
+        chownSync(lock, NOBODY, -1);
+        utimesSync(lock, 0, 0);
+      }],
+    ] satisfies [string, (lock: string) => void][] : [],
+  ];
 }
 
 /** For each entry: name, inode, mode, time of its last change and contents. */

@@ -3,8 +3,8 @@
 
 import assert from 'node:assert/strict';
 import fs, {
-  chmodSync, chownSync, existsSync, lchownSync, linkSync, lstatSync, lutimesSync, mkdirSync, readdirSync, renameSync,
-  rmSync, symlinkSync, utimesSync, writeFileSync,
+  chmodSync, chownSync, existsSync, lchownSync, linkSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync,
+  symlinkSync, writeFileSync,
 } from 'node:fs';
 import { createConnection } from 'node:net';
 import { basename, dirname, join, parse, relative } from 'node:path';
@@ -18,19 +18,20 @@ import {
 import { runHost } from '../host.ts';
 import { PAUSE, ask, open } from '../http.ts';
 import { LIMIT, until } from '../wait.ts';
-import { becomeNobody, contentsOf, leaveSocket } from './helpers.ts';
+import { NOBODY, becomeNobody, clientOn, contentsOf, leaveSocket, lockObstacles, refusalOf } from './helpers.ts';
 import { lacks } from '../needs.ts';
-import { SystemStatus, WebApiClient, WebApiServer, launch, socketFolders } from '../../../control.ts';
-import type { Host } from '../host.ts';
+import { SystemStatus, WebApiClient, WebApiServer, checkTrusted, launch, socketFolders } from '../../../control.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSED, OFFLINE } = SystemStatus;
 
 const SUITE = { ...LIMIT, skip: lacks('Unix'), concurrency: 4 };
 const ROOT_ONLY = { skip: lacks('root') };
+const IS_ROOT = ROOT_ONLY.skip === false;
 const { pid } = process;
 const DEAD = 2_000_000_000; // no kernel assigns so high a process id
-const [NOBODY, OWN] = [65_534, process.geteuid?.() ?? 0]; // users
+const OWN = process.geteuid?.() ?? 0;
+const BELONGS = `it belongs to user ${NOBODY}`;
 
 describe('The file of a Unix socket', SUITE, () => {
   it('has mode 0600 from the first moment, in a folder that only its user can open', async (t) => {
@@ -89,13 +90,8 @@ describe('The file of a Unix socket', SUITE, () => {
       const folder = dirname(socketPath);
       await make(t, socketPath);
       const before = contentsOf(folder);
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
-      await assert.rejects(server.runInBackground(), (error: NodeJS.ErrnoException) => {
-        assert.deepEqual([error.code, error.message.startsWith(`Cannot serve at ${socketPath}: `)], [code, true], name);
-        return true;
-      });
-      assert.deepEqual(contentsOf(folder), before, name);
-      await server.close();
+      const error = await refusalOf({ socketPath });
+      assert.deepEqual([error?.code, error?.message.startsWith(`Cannot serve at ${socketPath}: `)], [code, true], name);
       assert.deepEqual(contentsOf(folder), before, name);
     }
   });
@@ -103,25 +99,39 @@ describe('The file of a Unix socket', SUITE, () => {
   it('has exactly one server after several programs have raced to replace that of a killed one', async (t) => {
     const socketPath = makeSocketPath(t);
     const folder = join(makeFolder(t), 'folder');
-    const hosts = await startRacers(t, 4, [{ socketPath }, { socketPath }, { socketPath: `${folder}/`, name: 'a' }]);
+    const rounds = [{ socketPath }, { socketPath }, { socketPath: `${folder}/`, name: 'a' }];
+    const hosts = Array.from({ length: 4 }, () => runHost(t, `
+      for (const options of ${JSON.stringify(rounds)}) {
+        const server = new WebApiServer({ systemStatus: () => PAUSED, ...options });
+        say('ready');
+        halt();
+        say(await server.runInBackground().then(({ socketPath }) => socketPath, ({ code }) => code));
+        const next = await server.nextCommand().catch(({ name }) => name);
+        await server.close();
+        say(next);
+      }
+    `));
+    /** Lets all start at the same time. Returns the path of each, or its error. */
+    const race = async (): Promise<string[]> => {
+      for (const host of hosts) assert.equal(await host.hear(), 'ready');
+      for (const host of hosts) host.release();
+      return Promise.all(hosts.map((host) => host.hear<string>()));
+    };
     for (const hasLock of [false, true]) {
       await leaveSocket(socketPath);
       if (hasLock) makeLock(socketPath, 10); // of another killed one
-      const outcomes = await race(hosts);
+      const outcomes = await race();
       const survivor = outcomes.indexOf(socketPath);
       assert.deepEqual(outcomes.filter((_, index) => index !== survivor), Array(3).fill('EADDRINUSE'));
       assert.deepEqual(readdirSync(dirname(socketPath)), ['control.sock']);
-      assert.equal(await new WebApiClient(undefined, undefined, { socketPath }).pause(), 'ok');
-      for (const [index, host] of hosts.entries()) {
-        assert.equal(await host.hear(), index === survivor ? 'pause' : 'EmptyError');
-      }
+      assert.equal(await clientOn(socketPath).pause(), 'ok');
+      const next = await Promise.all(hosts.map((host) => host.hear()));
+      assert.deepEqual(next, outcomes.map((_, index) => index === survivor ? 'pause' : 'EmptyError'));
       assert.deepEqual(readdirSync(dirname(socketPath)), []);
     }
-    const paths = await race(hosts); // in a folder that they create, where each has its own
+    const paths = await race(); // in a folder that they create, where each has its own
     assert.deepEqual(readdirSync(folder).sort(), paths.map((path) => basename(path)).sort());
-    for (const path of paths) {
-      assert.equal(await new WebApiClient(undefined, undefined, { socketPath: path }).pause(), 'ok', path);
-    }
+    for (const path of paths) assert.equal(await clientOn(path).pause(), 'ok', path);
     for (const host of hosts) await host.ends('pause');
     assert.deepEqual(readdirSync(folder), []);
   });
@@ -132,22 +142,17 @@ describe('The file of a Unix socket', SUITE, () => {
     for (const ageS of [10, -3600]) {
       await leaveSocket(socketPath);
       makeLock(socketPath, ageS);
-      const first = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
-      await first.runInBackground();
-      await first.close();
+      assert.equal(await refusalOf({ socketPath }), null);
       assert.deepEqual(readdirSync(folder), []);
     }
-
     await leaveSocket(socketPath);
     const lock = makeLock(socketPath, -30);
     await startForeign(t, () => {}, `${socketPath}-`);
-    const refused = assert.rejects(new WebApiServer({ systemStatus: () => ACTIVE, socketPath }).runInBackground(), {
-      code: 'EADDRINUSE',
-    });
+    const refused = refusalOf({ socketPath });
     await until(() => readdirSync(folder).some((name) => name.startsWith('.'))); // it finds the lock soon
     await sleep(300);
     renameSync(`${socketPath}-`, socketPath);
-    await refused;
+    assert.equal((await refused)?.code, 'EADDRINUSE');
     rmSync(lock, { recursive: true });
     await open(t, socketPath);
   });
@@ -155,44 +160,15 @@ describe('The file of a Unix socket', SUITE, () => {
   it('is not created while something of others, or more than an empty folder, is in place of the lock', async (t) => {
     const socketPath = makeSocketPath(t);
     const folder = dirname(socketPath);
-    const precious = join(makeFolder(t), 'precious');
-    mkdirSync(precious);
-    writeFileSync(join(precious, 'file'), '');
-    const belongs = `is in the way: it belongs to user ${NOBODY}`;
-    for (const [name, reason, make] of [
-      ['a folder with files', 'ENOTEMPTY', (lock) => {
-        mkdirSync(join(lock, 'd'), { recursive: true });
-        utimesSync(lock, 0, 0);
-      }],
-      ['a link to a folder', 'ENOTDIR', (lock) => {
-        symlinkSync(precious, lock);
-        lutimesSync(lock, 0, 0);
-      }],
-      ['a file', 'ENOTDIR', (lock) => {
-        writeFileSync(lock, '');
-        utimesSync(lock, 0, 0);
-      }],
-      ...ROOT_ONLY.skip === false ? [
-        ['a young lock of another user', belongs, (lock) => {
-          mkdirSync(lock);
-          chownSync(lock, NOBODY, -1);
-        }],
-        ['an old one with files', belongs, (lock) => {
-          mkdirSync(join(lock, 'd'), { recursive: true });
-          chownSync(lock, NOBODY, -1);
-          utimesSync(lock, 0, 0);
-        }],
-      ] satisfies [string, string, (lock: string) => void][] : [],
-    ] satisfies [name: string, reason: string, make: (lock: string) => void][]) {
+    for (const [reason, make] of lockObstacles()) {
       await leaveSocket(socketPath);
       const lock = `${socketPath}.${lstatSync(socketPath).ino}.lock`;
       make(lock);
       const before = contentsOf(folder);
-      await assert.rejects(startServer(t, { socketPath }), ({ message }: Error) => {
-        const isRight = message.startsWith(`Cannot serve at ${socketPath}: `) && message.includes(reason);
-        return isRight && message.includes(lock);
-      }, name);
-      assert.deepEqual([contentsOf(folder), readdirSync(precious)], [before, ['file']], name);
+      const { message = '' } = await refusalOf({ socketPath }) ?? {};
+      assert.ok(message.startsWith(`Cannot serve at ${socketPath}: `) && message.includes(lock), message);
+      assert.ok(message.includes(reason), message);
+      assert.deepEqual(contentsOf(folder), before, reason);
       rmSync(lock, { recursive: true });
       rmSync(socketPath);
     }
@@ -226,25 +202,20 @@ describe('The file of a Unix socket', SUITE, () => {
     await host.hear();
     const inFolder = join(parent, 'own', `b-${host.process.pid}.sock`);
     const serves = (socketPath: string) => async (): Promise<boolean> => {
-      return existsSync(socketPath) && await new WebApiClient(undefined, undefined, { socketPath }).pause() === 'ok';
+      return existsSync(socketPath) && await clientOn(socketPath).pause() === 'ok';
     };
-    for (const act of [
-      () => rmSync(path),
-      () => renameSync(path, `${path}-`),
-      () => rmSync(folder, { recursive: true }),
-      () => { // a file is in the way until it is removed
+    for (const [act, undo] of [
+      [() => rmSync(path)],
+      [() => renameSync(path, `${path}-`)],
+      [() => rmSync(folder, { recursive: true }), () => mkdirSync(folder, 0o700)],
+      [() => { // a file is in the way
         writeFileSync(`${path}-file`, '');
         renameSync(`${path}-file`, path);
-      },
-    ]) {
+      }, () => rmSync(path)],
+    ] satisfies [act: () => void, undo?: () => void][]) {
       act();
-      if (!existsSync(folder)) {
-        await sleep(300);
-        mkdirSync(folder, 0o700);
-      } else if (existsSync(path)) {
-        await sleep(300);
-        rmSync(path);
-      }
+      if (undo !== undefined) await sleep(300);
+      undo?.();
       await until(serves(path));
       assert.equal(await new WebApiClient('127.0.0.1', port).getStatus(), PAUSED);
       assert.equal(lstatSync(path).mode & 0o777, 0o600);
@@ -254,23 +225,25 @@ describe('The file of a Unix socket', SUITE, () => {
     assert.equal(lstatSync(dirname(inFolder)).mode & 0o777, 0o700);
   });
 
-  it('leaves nothing behind if the server is closed during a slow start', async (t) => {
+  it('leaves nothing behind if the server is closed at any moment of its start', async (t) => {
     const folder = makeFolder(t);
     writeFileSync(join(folder, '0.sock'), 'precious');
-    await Promise.all(Array.from({ length: 12 }, async (_, index) => { // their threads take turns
+    const start = async (index: number): Promise<void> => {
       const socketPath = join(folder, `${index}.sock`);
-      if (index % 4 === 1) await leaveSocket(socketPath);
+      const isDead = index % 4 === 1;
+      if (isDead) await leaveSocket(socketPath);
       const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
       const started = server.runInBackground();
-      if (index > 4) await sleep(index * 30);
+      if (index > 1) await sleep(index * 8);
       await server.close();
       await started;
-      if (index % 4 === 1) rmSync(socketPath, { force: true }); // it may have been closed before it replaced that one
-    }));
+      if (isDead) rmSync(socketPath, { force: true }); // it may have been closed before it replaced that one
+    };
+    for (let index = 0; index < 12; index += 2) await Promise.all([start(index), start(index + 1)]); // more are slow
     assert.deepEqual(readdirSync(folder), ['0.sock']);
   });
 
-  it('is not created if the folder is missing, impossible or denied; nothing changes there', async (t) => {
+  it('is not created if the folder is missing or impossible; nothing changes there', async (t) => {
     const parent = makeFolder(t);
     writeFileSync(join(parent, 'file'), 'precious');
     symlinkSync('nowhere', join(parent, 'dangling'));
@@ -279,36 +252,12 @@ describe('The file of a Unix socket', SUITE, () => {
       ['nowhere/a.sock', /^ENOENT$/], ['file/a.sock', /^ENOTDIR$/], ['nowhere/folder/', /^ENOENT$/],
       ['dangling/', /^(ENOENT|EEXIST)$/], ['file/', /^(ENOTDIR|EEXIST)$/],
     ] as const) {
-      await assert.rejects(startServer(t, { socketPath: join(parent, path), name: 'a' }), (error: Error) => {
-        const [, where] = /^Cannot serve at (.*): E[A-Z]+: [^\n]+$/.exec(error.message) ?? [];
-        assert.equal(where, join(parent, path, path.endsWith('/') ? `a-${pid}.sock` : ''), error.message);
-        return code.test(String((error as NodeJS.ErrnoException).code));
-      });
+      const error = await refusalOf({ socketPath: join(parent, path), name: 'a' });
+      const [, where] = /^Cannot serve at (.*): E[A-Z]+: [^\n]+$/.exec(`${error?.message}`) ?? [];
+      assert.equal(where, join(parent, path, path.endsWith('/') ? `a-${pid}.sock` : ''), error?.message);
+      assert.match(`${error?.code}`, code);
       assert.deepEqual(contentsOf(parent), before);
     }
-  });
-
-  it('needs a folder that is not denied to its user; close() needs none', async (t) => {
-    const folder = makeFolder(t);
-    const host = runHost(t, `
-      import { chmodSync, readdirSync } from 'node:fs';
-      ${becomeNobody(folder)}
-      const folder = ${JSON.stringify(folder)};
-      const create = (name) => new WebApiServer({ systemStatus: () => ACTIVE, socketPath: folder + name });
-      chmodSync(folder, 0o500);
-      for (const name of ['/a.sock', '/', '/new/']) await create(name).runInBackground().catch(({ code }) => say(code));
-      chmodSync(folder, 0o700);
-      say(readdirSync(folder));
-      for (const mode of [0o500, 0]) {
-        const server = create('/control.sock');
-        await server.runInBackground();
-        chmodSync(folder, mode);
-        await server.close();
-        chmodSync(folder, 0o700);
-        say('closed');
-      }
-    `);
-    await host.ends('EACCES', 'EACCES', 'EACCES', [], 'closed', 'closed');
   });
 
   const FOLDERS: [mode: number, owner: number, remedy: string | null][] = [
@@ -316,22 +265,19 @@ describe('The file of a Unix socket', SUITE, () => {
     ...[0o777, 0o770, 0o702, 0o2775].map((mode): [number, number, string] => {
       return [mode, OWN, "others can write to it; chmod go-w 'DIR'"];
     }),
-    ...[0o700, 0o1777].map((mode): [number, number, string] => [mode, NOBODY, `it belongs to user ${NOBODY}`]),
+    ...[0o700, 0o1777].map((mode): [number, number, string] => [mode, NOBODY, BELONGS]),
   ];
   it('is not created where another user could replace it; nothing changes there', async (t) => {
     for (const [index, [mode, owner, remedy]] of FOLDERS.entries()) {
-      if (owner !== OWN && ROOT_ONLY.skip !== false) continue;
+      if (owner !== OWN && !IS_ROOT) continue;
       const folder = makeFolder(t);
       chownSync(folder, owner, -1);
       chmodSync(folder, mode);
-      const [socketPath, path] = index % 2 === 0
-        ? [`${folder}/`, `${folder}/a-${pid}.sock`]
-        : [`${folder}/control.sock`, `${folder}/control.sock`];
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath, name: 'a' });
-      const message = await server.runInBackground().then(() => null, ({ code, message }) => `${code}, ${message}`);
-      await server.close();
+      const path = `${folder}/${index % 2 === 0 ? `a-${pid}` : 'control'}.sock`;
+      const error = await refusalOf({ socketPath: index % 2 === 0 ? `${folder}/` : path, name: 'a' });
       const reason = `'${folder}' is not trusted, because ${remedy?.replaceAll('DIR', folder)}`;
-      assert.equal(message, remedy && `EACCES, Cannot serve at ${path}: ${reason}`, mode.toString(8));
+      const expected = remedy && ['EACCES', `Cannot serve at ${path}: ${reason}`];
+      assert.deepEqual(error && [error.code, error.message], expected, mode.toString(8));
       assert.deepEqual([lstatSync(folder).mode & 0o7777, readdirSync(folder)], [mode, []]);
     }
   });
@@ -348,66 +294,75 @@ describe('The file of a Unix socket', SUITE, () => {
     symlinkSync('../../' + join(basename(dirname(foreign)), basename(foreign), 'link'), join(own, 'loop'));
     for (const [folder, refused] of [
       [join(foreign, 'inner'), foreign], [join(shared, 'link'), join(shared, 'link')], [join(own, 'link'), foreign],
-      [join(foreign, 'link'), foreign], [join(own, 'loop'), foreign], [join(foreign, 'missing'), foreign],
+      [join(foreign, 'link'), foreign], [join(own, 'loop'), foreign],
     ] as const) {
-      for (const socketPath of [`${folder}/`, ...existsSync(folder) ? [`${folder}/control.sock`] : []]) {
-        const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
-        const reason = `'${refused}' is not trusted, because it belongs to user ${NOBODY}`;
-        await assert.rejects(server.runInBackground(), ({ message }: Error) => message.endsWith(`: ${reason}`), folder);
-        await server.close();
-      }
+      const message = `'${refused}' is not trusted, because ${BELONGS}`;
+      assert.throws(() => checkTrusted(folder), { code: 'EACCES', message }, folder);
     }
-    assert.deepEqual([readdirSync(join(foreign, 'inner')), readdirSync(own)], [[], ['link', 'loop']]);
-    assert.deepEqual(readdirSync(foreign), ['inner', 'link'], 'and no folder is made there');
+    for (const socketPath of [`${foreign}/missing/`, `${foreign}/inner/`, `${own}/loop/control.sock`]) {
+      const error = await refusalOf({ socketPath });
+      assert.ok(error?.message.endsWith(`: '${foreign}' is not trusted, because ${BELONGS}`), socketPath);
+    }
+    assert.deepEqual([foreign, join(foreign, 'inner'), own].map((folder) => readdirSync(folder)), [
+      ['inner', 'link'], [], ['link', 'loop'],
+    ]);
   });
 
-  it("may be in a folder of root with the sticky bit, or in its user's own, for a user who is not root", async (t) => {
+  it('of a user who is not root may be in a sticky folder of root, and needs one that is not denied', async (t) => {
     const [shared, own, other] = [makeFolder(t), makeFolder(t), makeFolder(t)];
-    chmodSync(shared, 0o1777);
-    chmodSync(other, 0o1777);
-    if (ROOT_ONLY.skip === false) chownSync(other, 65_533, -1);
+    for (const folder of [shared, other]) chmodSync(folder, 0o1777);
+    if (IS_ROOT) chownSync(other, 65_533, -1);
     const { address: { socketPath = '' } } = await startServer(t, { socketPath: makeSocketPath(t) });
     chmodSync(dirname(socketPath), 0o755);
     chmodSync(socketPath, 0o666);
     const host = runHost(t, `
+      import { chmodSync, readdirSync } from 'node:fs';
       ${becomeNobody(own)}
-      for (const folder of ${JSON.stringify([shared, own, other])}) {
-        const socketPath = folder + '/control.sock';
+      const own = ${JSON.stringify(own)};
+      const pauseAt = (socketPath) => new WebApiClient(undefined, undefined, { socketPath }).pause();
+      const serveAt = async (socketPath, act = () => pauseAt(socketPath)) => {
         const server = new WebApiServer({ systemStatus: () => ACTIVE, socketPath });
-        say(await server.runInBackground().then(() => 'listening', ({ code }) => code));
-        say(await new WebApiClient(undefined, undefined, { socketPath }).pause());
+        say(await server.runInBackground().then(act, ({ code }) => code));
         await server.close();
+      };
+      for (const folder of ${JSON.stringify([shared, own, other])}) await serveAt(folder + '/control.sock');
+      say(await pauseAt(${JSON.stringify(socketPath)})); // of root
+      chmodSync(own, 0o500);
+      for (const name of ['/a.sock', '/', '/new/']) await serveAt(own + name);
+      chmodSync(own, 0o700);
+      say(readdirSync(own));
+      for (const mode of [0o500, 0]) { // close() needs no folder
+        await serveAt(own + '/control.sock', () => (chmodSync(own, mode), 'denied'));
+        chmodSync(own, 0o700);
       }
-      say(await new WebApiClient(undefined, undefined, { socketPath: ${JSON.stringify(socketPath)} }).pause());
     `);
-    const refused = ROOT_ONLY.skip === false ? ['EACCES', null] : ['listening', 'ok'];
-    await host.ends('listening', 'ok', 'listening', 'ok', ...refused, 'ok'); // the last one: the server of root
-    assert.deepEqual([shared, own, other].flatMap((folder) => readdirSync(folder)), []);
+    const denied = ['EACCES', 'EACCES', 'EACCES', [], 'denied', 'denied'];
+    await host.ends('ok', 'ok', IS_ROOT ? 'EACCES' : 'ok', 'ok', ...denied);
+    assert.deepEqual([shared, other].flatMap((folder) => readdirSync(folder)), []);
   });
 
   it('is removed by close() only as long as it is the same file, under its own name', async (t) => {
     collectWarnings(t); // it may be missed before
     const socketPath = makeSocketPath(t);
     const folder = dirname(socketPath);
-    const rows: [name: string, act: () => unknown, left: string[]][] = [
-      ['removed', () => rmSync(socketPath), []],
-      ['replaced', () => {
+    for (const [act, ...left] of [
+      [() => rmSync(socketPath)],
+      [() => {
         rmSync(socketPath);
         writeFileSync(socketPath, 'precious');
-      }, ['control.sock']],
-      ['moved', () => {
+      }, 'control.sock'],
+      [() => {
         linkSync(socketPath, `${socketPath}-link`);
         renameSync(socketPath, `${socketPath}-moved`);
-      }, ['control.sock-link', 'control.sock-moved']],
-      ['the folder removed', () => rmSync(folder, { recursive: true }), []],
-    ];
-    for (const [name, act, left] of rows) {
+      }, 'control.sock-link', 'control.sock-moved'],
+      [() => rmSync(folder, { recursive: true })],
+    ] satisfies [act: () => void, ...left: string[]][]) {
       const { server, client } = await startServer(t, { socketPath });
       assert.equal(await client.pause(), 'ok');
       act();
       await server.close();
-      assert.deepEqual(takeAll(server), ['pause'], name);
-      assert.deepEqual(existsSync(folder) ? readdirSync(folder).sort() : [], left, name);
+      assert.deepEqual(takeAll(server), ['pause']);
+      assert.deepEqual(existsSync(folder) ? readdirSync(folder).sort() : [], left, String(act));
       rmSync(folder, { recursive: true, force: true });
       mkdirSync(folder);
     }
@@ -463,8 +418,7 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
         if (path === socketPath) renameSync(`${socketPath}-`, socketPath);
       }
     });
-    const client = new WebApiClient(undefined, undefined, { socketPath, token: TOKEN });
-    const reply = await client.request('pause');
+    const reply = await clientOn(socketPath, TOKEN).request('pause');
     assert.deepEqual([!reply.ok && reply.code, !reply.ok && reply.phase, requests], ['ENOENT', 'connect', []]);
   });
 
@@ -474,18 +428,16 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
     const { requests } = await startForeign(t, () => {}, socketPath);
     symlinkSync(socketPath, `${socketPath}-link`);
     for (const [owner, ownerOfFolder, mode, refused, problem] of [
-      [NOBODY, 0, 0o700, socketPath, `it belongs to user ${NOBODY}`],
-      [0, NOBODY, 0o700, folder, `it belongs to user ${NOBODY}`],
+      [NOBODY, 0, 0o700, socketPath, BELONGS], [0, NOBODY, 0o700, folder, BELONGS],
       [0, 0, 0o777, folder, `others can write to it; chmod go-w '${folder}'`],
     ] as const) {
       chownSync(socketPath, owner, -1);
       chownSync(folder, ownerOfFolder, -1);
       chmodSync(folder, mode);
       for (const path of [socketPath, `${socketPath}-link`]) {
-        const client = new WebApiClient(undefined, undefined, { socketPath: path, token: TOKEN });
         const error = `unix:${path} does not respond: '${refused}' is not trusted, because ${problem}`;
         const reply = { ok: false, error, phase: 'connect', body: {}, statusCode: undefined, code: 'EACCES' };
-        assert.deepEqual(await client.request('pause'), reply);
+        assert.deepEqual(await clientOn(path, TOKEN).request('pause'), reply);
       }
     }
     assert.deepEqual(requests, []);
@@ -505,15 +457,6 @@ describe('WebApiClient on a Unix socket', SUITE, () => {
     const failed = { ok: false, error, phase: 'connect', body: {}, statusCode: undefined, code: broken.code };
     for (const values of [undefined, { text: 'x' }]) {
       assert.deepEqual(await client.request('say', { arguments: values }), failed);
-    }
-  });
-
-  it('reports a socket without a server as OFFLINE', async (t) => {
-    const folder = makeFolder(t);
-    writeFileSync(join(folder, 'file'), '');
-    for (const name of ['nothing', 'file', '.']) {
-      const client = new WebApiClient(undefined, undefined, { socketPath: join(folder, name) });
-      assert.equal(await client.getStatus(), OFFLINE);
     }
   });
 });
@@ -579,8 +522,7 @@ describe('The socket in a folder', SUITE, () => {
     const folder = makeFolder(t);
     const options = { socketPath: `${folder}/`, name: 'a', port: 0 };
     const { address: { port, socketPath = '' } } = await startServer(t, options);
-    const second = new WebApiServer({ systemStatus: () => PAUSED, ...options, name: 'second', port });
-    await assert.rejects(second.runInBackground(), { code: 'EADDRINUSE' });
+    assert.equal((await refusalOf({ ...options, name: 'second', port }))?.code, 'EADDRINUSE');
     assert.deepEqual(readdirSync(folder), [basename(socketPath)]);
     for (const [where, expected] of [[socketPath, 200], [port, 403]] as const) {
       assert.equal((await ask(where, PAUSE, 'Host: any.name')).statusCode, expected, 'no name leads to a socket');
@@ -599,7 +541,7 @@ describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
     const { server, address } = await startServer(t, { socketPath: `${session}/control/`, name: 'a' });
     const name = `a-${pid}.sock`;
     assert.equal(address.socketPath, `${session}/control/${name}`);
-    const moved = new WebApiClient(undefined, undefined, { socketPath: `${other}/${name}` });
+    const moved = clientOn(`${other}/${name}`);
     rmSync(session, { recursive: true });
     await until(async () => await moved.getStatus() === ACTIVE);
     await threads[0]?.terminate();
@@ -615,8 +557,8 @@ describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
     assert.deepEqual(readdirSync(other), []);
     const reason = `'${other}' is not trusted, because others can write to it; chmod go-w '${other}'`;
     assert.deepEqual([...new Set(lost())], [`Cannot serve at '${other}/${name}': ${reason}`], 'the last folder');
-    const first = new WebApiServer({ systemStatus: () => ACTIVE, socketPath: `/run/user/${uid + 1}/control/` });
-    await assert.rejects(first.runInBackground(), { code: 'ENOENT' }, 'a start is where it was told');
+    const error = await refusalOf({ socketPath: `/run/user/${uid + 1}/control/` });
+    assert.equal(error?.code, 'ENOENT', 'a start is where it was told');
   });
 
   it('does not take the path back after a restart if another server has it', async (t) => {
@@ -634,7 +576,6 @@ describe('A thread on a Unix socket', { ...SUITE, concurrency: 1 }, () => {
     await server.close();
     assert.deepEqual(contentsOf(dirname(socketPath)), before);
   });
-
 });
 
 describe('The socket of a server with a name', { ...SUITE, concurrency: 1 }, () => {
@@ -662,7 +603,7 @@ describe('The socket of a server with a name', { ...SUITE, concurrency: 1 }, () 
       const { server, address, port } = await startServer(t, options);
       assert.deepEqual(address, { host: 'localhost', port, ...isNamed ? {} : { socketPath } });
       const client = new WebApiClient('127.0.0.1', port);
-      const onSocket = new WebApiClient(undefined, undefined, { socketPath });
+      const onSocket = clientOn(socketPath);
       for (const [round, remove] of [() => {}, () => rmSync(folder, { recursive: true })].entries()) {
         assert.deepEqual([await onSocket.pause(), await client.resume()], ['ok', 'ok']);
         await threads.at(-1)?.terminate();
@@ -691,7 +632,7 @@ describe('The socket of a server with a name', { ...SUITE, concurrency: 1 }, () 
     const second = await startServer(t, { ...BY_NAME, systemStatus: () => PAUSED });
     const reason = `another server listens at '${socketPath}'; clients find this program by its port only`;
     assert.deepEqual(warnings, [`Cannot serve at '${socketPath}': ${reason}; give one of them a socketPath`]);
-    const named = new WebApiClient(undefined, undefined, { socketPath });
+    const named = clientOn(socketPath);
     assert.deepEqual([await named.getStatus(), await second.client.getStatus()], [ACTIVE, PAUSED]);
     assert.deepEqual([await named.pause(), await second.client.resume()], ['ok', 'ok']);
     assert.deepEqual([takeAll(first.server), takeAll(second.server)], [['pause'], ['resume']]);
@@ -739,7 +680,7 @@ describe('The socket of a server with a name', { ...SUITE, concurrency: 1 }, () 
     await launch({ step: (control) => void control.shutdown() }, { ...BY_NAME, webApiAddress: null, socketPath: null });
     assert.deepEqual([await none.getStatus(), await alsoNone.getStatus(), existsSync(folder)], [ACTIVE, ACTIVE, false]);
     await launchSystem(t, {}, BY_NAME);
-    assert.equal(await new WebApiClient(undefined, undefined, { socketPath }).getStatus(), ACTIVE);
+    assert.equal(await clientOn(socketPath).getStatus(), ACTIVE);
     assert.deepEqual(warnings, []);
   });
 });
@@ -748,28 +689,7 @@ describe('The socket of a server with a name', { ...SUITE, concurrency: 1 }, () 
 function makeLock(socketPath: string, ageS: number): string {
   const lock = `${socketPath}.${lstatSync(socketPath).ino}.lock`;
   mkdirSync(lock);
-  utimesSync(lock, Date.now() / 1000 - ageS, Date.now() / 1000 - ageS);
+  const time = Date.now() / 1000 - ageS;
+  fs.utimesSync(lock, time, time);
   return lock;
-}
-
-/** Runs programs that race to start a server, once with each of the options. */
-async function startRacers(t: TestContext, count: number, rounds: readonly object[]): Promise<Host[]> {
-  return Array.from({ length: count }, () => runHost(t, `
-    for (const options of ${JSON.stringify(rounds)}) {
-      const server = new WebApiServer({ systemStatus: () => PAUSED, ...options });
-      say('ready');
-      halt();
-      say(await server.runInBackground().then(({ socketPath }) => socketPath, ({ code }) => code));
-      const next = await server.nextCommand().catch(({ name }) => name);
-      await server.close();
-      say(next);
-    }
-  `));
-}
-
-/** Lets all start at the same time. Returns the path of each, or its error; then each says what comes next. */
-async function race(hosts: readonly Host[]): Promise<string[]> {
-  for (const host of hosts) assert.equal(await host.hear(), 'ready');
-  for (const host of hosts) host.release();
-  return Promise.all(hosts.map((host) => host.hear<string>()));
 }
