@@ -40,6 +40,7 @@ describe('A wrong argument', LIMIT, () => {
     ['autoReport', (value) => construct({ autoReport: value }), [0, null]],
     ['maxConnections', (value) => construct({ maxConnections: value }), ['16', null], COUNTS],
     ['socketPath', (value) => construct({ socketPath: value }), [5], ['', ...PATHS]], // null: no socket
+    ['log', (value) => construct({ log: value }), [1, null, true, {}], ['', '/', 'logs/', 'a\0b']],
     ['allowedHosts', (value) => construct({ allowedHosts: [value] }), [5, null], NAMES],
     ['cause', (value) => construct({ cause: value }), [5, null]],
     ['cause.since', (value) => construct({ cause: { since: value } }), [5, null], ['', 'noon']],

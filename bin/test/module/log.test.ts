@@ -3,22 +3,22 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { once } from 'node:events';
 import {
-  appendFileSync, chmodSync, chownSync, existsSync, lstatSync, lutimesSync, mkdirSync, readFileSync, readdirSync,
-  readlinkSync, renameSync, rmSync, rmdirSync, statSync, symlinkSync, truncateSync, utimesSync, writeFileSync,
+  appendFileSync, chmodSync, chownSync, existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, readlinkSync,
+  renameSync, rmSync, rmdirSync, statSync, symlinkSync, truncateSync, writeFileSync,
 } from 'node:fs';
-import { createServer } from 'node:net';
 import { basename, dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, VERSION, WebApiServer } from '../../../control.ts';
-import { TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, startServer } from '../helpers.ts';
+import {
+  TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, startForeign, startServer,
+} from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { BEARER, INFO, PAUSE, SAVE, WAIT, ask } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { LIMIT, until } from '../wait.ts';
-import { becomeNobody, contentsOf } from './helpers.ts';
+import { NOBODY, becomeNobody, contentsOf, lockObstacles, reaches, refusalOf } from './helpers.ts';
 import { FILLER, FILLERS, countEvents, parseLog, readLog, wordsOf } from './log.ts';
 import type { WebApiClient } from '../../../control.ts';
 import type { StartedServer } from '../helpers.ts';
@@ -245,21 +245,6 @@ describe('The log', { ...LIMIT, concurrency: 4 }, () => {
     assert.deepEqual(saves, [...Array(10).fill(statuses).flat(), 'status shutting down shutdown']);
     assert.deepEqual(lines.slice(-2), ['outcome shutdown bye', 'end']);
   });
-
-  it('is off by default, and cannot be what is no path of a file', async (t) => {
-    const { port } = await startServer(t);
-    assert.equal('log' in (await ask(port, INFO)).body, false);
-    for (const [log, type, shown] of [
-      [1, TypeError, '1'], [null, TypeError, 'null'], [true, TypeError, 'true'], [{}, TypeError, '{}'],
-      ['', RangeError, "''"], ['/', RangeError, "'/'"], ['logs/', RangeError, "'logs/'"],
-      ['a\0b', RangeError, "'a\\x00b'"],
-    ] as const) {
-      assert.throws(() => new WebApiServer({ systemStatus: () => ACTIVE, log: log as string }), (error: Error) => {
-        assert.deepEqual([error.constructor, error.message], [type, `log must be the path of a file, got ${shown}`]);
-        return true;
-      });
-    }
-  });
 });
 
 // ───── Times ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -369,62 +354,30 @@ describe('A log above 4 MiB', { ...LIMIT, concurrency: 4, skip: lacks('Unix') },
     assert.deepEqual(others, { start: 1, status: 1, command: 2, outcome: 2, end: 1 });
   });
 
-  it('is not renamed while another process does so; only a killed one has not done so after 1 s', async (t) => {
-    const path = makePath(t);
-    writeFileSync(path, FILLER);
-    const lock = `${path}.${statSync(path).ino}.lock`;
-    const makeLock = (ageS: number): void => {
-      mkdirSync(lock, { recursive: true });
-      utimesSync(lock, Date.now() / 1000 - ageS, Date.now() / 1000 - ageS);
-    };
-    makeLock(-30);
-    const { server, client } = await startBusy(t, path);
-    await save(client, 3);
-    assert.deepEqual([existsSync(`${path}.1`), existsSync(lock)], [false, true]);
-    for (const ageS of [10, -3600]) {
-      makeLock(ageS);
-      if (existsSync(`${path}.1`)) renameSync(`${path}.1`, path); // with its inode
-      await save(client, 3); // the first removes the lock, and the second renames
-      assert.deepEqual([existsSync(`${path}.1`), existsSync(lock)], [true, false]);
-    }
-    await server.close();
-  });
-
   it('is not renamed while something of others, or more than an empty folder, is in place of the lock', async (t) => {
     const path = makePath(t);
-    const precious = makeFolder(t);
-    writeFileSync(join(precious, 'file'), '');
     const warnings = collectWarnings(t);
     const { server, client } = await startBusy(t, path);
     const lock = `${path}.${statSync(path).ino}.lock`;
-    const obstacles: [reason: string, make: () => void][] = [
-      ['ENOTDIR', () => {
-        symlinkSync(precious, lock);
-        lutimesSync(lock, 0, 0);
-      }],
-      ['ENOTEMPTY', () => {
-        mkdirSync(join(lock, 'd'), { recursive: true });
-        utimesSync(lock, 0, 0);
-      }],
-    ];
-    if (lacks('root') === false) obstacles.push(['it belongs to user 65534', () => {
-      mkdirSync(join(lock, 'd'), { recursive: true });
-      chownSync(lock, 65_534, -1);
-      utimesSync(lock, 0, 0);
-    }]);
-    for (const [index, [reason, make]] of obstacles.entries()) {
-      make();
+    for (const [index, [reason, make]] of lockObstacles().entries()) {
+      make(lock);
+      const before = contentsOf(dirname(path)).filter(([name]) => String(name).includes('.lock'));
       if (index === 0) appendFileSync(path, FILLER);
       await save(client);
-      assert.deepEqual([existsSync(`${path}.1`), readdirSync(precious)], [false, ['file']]);
+      assert.equal(existsSync(`${path}.1`), false);
+      assert.deepEqual(contentsOf(dirname(path)).filter(([name]) => String(name).includes('.lock')), before);
       const { error = '' } = (await client.getInfo())?.log ?? {};
       assert.ok(error.includes(reason) && error.includes(lock), error);
       rmSync(lock, { recursive: true }); // nothing is written meanwhile
     }
+    mkdirSync(lock); // another process renames
+    await save(client);
+    assert.equal(existsSync(`${path}.1`), false);
+    rmdirSync(lock);
     await save(client);
     assert.equal(existsSync(`${path}.1`), true);
     await server.close();
-    assert.match(warnings.join(), /^Cannot log: ENOTDIR[^,]*, rmdir '[^,]*'$/, 'one until it works');
+    assert.match(warnings.join(), /^Cannot log: ENOTEMPTY[^,]*, rmdir '[^,]*'$/, 'one until it works');
     assert.deepEqual(countEvents(readLog(`${path}.1`, path))['lost'], undefined);
   });
 
@@ -477,23 +430,18 @@ describe('The folder of the log', { skip: lacks('Unix') }, () => {
     for (const mode of [0o1777, 0o1770, 0o777, 0o2775]) {
       const folder = makeFolder(t);
       chmodSync(folder, mode);
+      const isSticky = (mode & 0o1000) > 0;
+      const [start, end] = isSticky
+        ? [`: cannot log: others can write to '${folder}`, ': put the log into a folder of your own']
+        : [`: cannot log: '${folder}' is not trusted, because others can write to it`, ''];
       for (const log of [join(folder, 'log.jsonl'), `${folder}/../${basename(folder)}/log.jsonl`]) {
-        const server = new WebApiServer({ systemStatus: () => ACTIVE, port: 0, log });
-        await assert.rejects(server.runInBackground(), ({ message }: Error) => {
-          const isSticky = message.includes(`: cannot log: others can write to '${folder}`);
-          const others = `: cannot log: '${folder}' is not trusted, because others can write to it`;
-          assert.equal(isSticky && message.endsWith(': put the log into a folder of your own'), (mode & 0o1000) > 0);
-          return isSticky || message.includes(others);
-        });
-        await server.close();
+        const { message = '' } = await refusalOf({ port: 0, log }) ?? {};
+        assert.ok(message.includes(start) && message.endsWith(end), message);
         assert.deepEqual(readdirSync(folder), []);
       }
       const own = join(folder, 'own'); // there, the sticky bit protects it
       mkdirSync(own, 0o700);
-      const started = new WebApiServer({ systemStatus: () => ACTIVE, port: 0, log: join(own, 'log.jsonl') });
-      const isSticky = (mode & 0o1000) > 0;
-      assert.equal(await started.runInBackground().then(() => true, () => false), isSticky);
-      await started.close();
+      assert.equal(await refusalOf({ port: 0, log: join(own, 'log.jsonl') }) === null, isSticky);
       assert.deepEqual(readdirSync(own), isSticky ? ['log.jsonl'] : []);
     }
   });
@@ -580,7 +528,7 @@ describe('What is in place of the log', { ...LIMIT, skip: lacks('Unix') }, () =>
     ['a device', lacks('root'), (path) => execFileSync('mknod', [path, 'c', '1', '3']), rmSync, notOwn],
     ["somebody else's file", lacks('root'), (path) => {
       writeFileSync(path, '', { mode: 0o666 });
-      chownSync(path, 65_534, 65_534);
+      chownSync(path, NOBODY, NOBODY);
     }, rmSync, notOwn],
     ['in no folder', false, (path) => rmdirSync(join(path, '..')), (path) => mkdirSync(join(path, '..')), /ENOENT/],
     ['in a file', false, (path) => {
@@ -603,12 +551,10 @@ describe('What is in place of the log', { ...LIMIT, skip: lacks('Unix') }, () =>
       const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port, log: path });
       t.after(() => server.close());
       for (let starts = 0; starts < 2; starts += 1) { // the port is free again
-        await assert.rejects(server.runInBackground(), ({ message }: Error) => {
-          assert.ok(message.startsWith(`Cannot serve at 127.0.0.1:${port}: cannot log: `), message);
-          assert.match(message, error);
-          assert.ok(message.includes(`'${dirname(path)}`) && !message.includes('\n'), message);
-          return true;
-        });
+        const message = await server.runInBackground().then(String, (reason: Error) => reason.message);
+        assert.ok(message.startsWith(`Cannot serve at 127.0.0.1:${port}: cannot log: `), message);
+        assert.match(message, error);
+        assert.ok(message.includes(`'${dirname(path)}`) && !message.includes('\n'), message);
       }
       assert.deepEqual(contentsOf(top), before);
       remove(path);
@@ -644,7 +590,7 @@ describe('At an end, the log', LIMIT, () => {
     let status: SystemStatus = ACTIVE;
     const { server, port, client } = await startServer(t, { log: path, systemStatus: () => status });
     await threads[0]?.terminate();
-    await client.waitFor(ACTIVE);
+    await reaches(client, ACTIVE);
     await ask(port, PAUSE);
     await threads.at(-1)?.terminate();
     server.receiveCommand();
@@ -663,15 +609,9 @@ describe('At an end, the log', LIMIT, () => {
 
   it('has no line of a server that could not start', async (t) => {
     const path = makePath(t);
-    const taken = createServer().listen(0, '127.0.0.1');
-    t.after(() => taken.close());
-    await once(taken, 'listening');
-    const { port } = taken.address() as { port: number };
+    const { port } = await startForeign(t, () => {});
     const options = { systemStatus: () => ACTIVE, host: '127.0.0.1', port, log: path };
-    const server = new WebApiServer(options);
-    await assert.rejects(server.runInBackground(), /EADDRINUSE/);
-    await server.close();
-    assert.equal(existsSync(path), false);
+    assert.equal((await refusalOf(options))?.code, 'EADDRINUSE');
     const another = new WebApiServer(options);
     const start = another.runInBackground().catch(() => {});
     await another.close(); // while it starts
