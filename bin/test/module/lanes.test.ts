@@ -1,5 +1,5 @@
 // The two lanes, holds and commands that expire: what a chronicle cannot hit by chance. Hosts that sleep, each decision
-// of a look, counters that wrap around, limits, clocks that are set.
+// of a look, limits, clocks that are set.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -10,7 +10,6 @@ import { collectThreads, collectWarnings, launchSystem, startServer, takeAll } f
 import { runHost } from '../host.ts';
 import { HOST, INFO, PAUSE, RESUME, SAVE, SHUTDOWN, STATUS, WAIT, ask, assertWaits, exchange, head } from '../http.ts';
 import { LIMIT, until } from '../wait.ts';
-import { preset } from './chronicle.ts';
 import type { StartedServer } from '../helpers.ts';
 import type { CommandInfo, StatusCause, WebApiServerOptions } from '../../../control.ts';
 import type { TestContext } from 'node:test';
@@ -36,28 +35,15 @@ async function send(port: number, ...lines: string[]): Promise<void> {
 
 // ───── Hosts ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-const SOURCES: [name: string, take: string][] = [
-  ['hasCommands()', `(async () => {
-    while (!server.hasCommands()) await sleep(20);
-    return server.receiveCommand();
-  })()`],
-  ['nextCommand()', 'server.nextCommand()'],
-  ['nextCommandSync()', 'server.nextCommandSync()'],
-  ['nextCommandSync() with a timeout', `(() => {
-    for (let next = null; ; next = server.nextCommandSync({ timeout: 50 })) if (next !== null) return next;
-  })()`],
-];
-const HOSTS: [name: string, source: string][] = SOURCES.map(([name, take], index) => {
-  return [`a host in ${name}`, `
-    const cause = [{ by: 'ana' }, { by: 'ben' }];
-    const options = { autoReport: ${index % 2 === 0}, cause, commands: { say: {} } };
-    const server = await serve({ systemStatus: () => PAUSED, ...options });
-    wait();
-    say(await ${take});
-    end();
-    await server.close();
-  `];
-});
+const HOSTS: [name: string, source: string][] = ['nextCommand()', 'nextCommandSync()'].map((call, index) => [call, `
+  const cause = [{ by: 'ana' }, { by: 'ben' }];
+  const options = { autoReport: ${index === 0}, cause, commands: { say: {} } };
+  const server = await serve({ systemStatus: () => PAUSED, ...options });
+  wait();
+  say(await server.${call});
+  end();
+  await server.close();
+`]);
 
 describe('A look', LIMIT, () => {
   it('completes a command that was taken before the thread had counted it', async (t) => {
@@ -102,7 +88,7 @@ describe('Commands that are never delivered', { ...LIMIT, concurrency: 3 }, () =
       commands: { say: { run: () => say('said') } },
     }, { startPaused: [{ by: 'ana' }, { by: 'ben' }] });
   `]] as const) {
-    it(`neither wake nor end ${name}, and their senders are told`, async (t) => {
+    it(`neither wake nor end a program in ${name}, and their senders are told`, async (t) => {
       const host = runHost(t, `
         let began;
         const wait = () => {
@@ -236,53 +222,20 @@ describe('A listener of signal that takes a command', LIMIT, () => {
   });
 });
 
-// ───── Counters ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-describe('The counters of commands', LIMIT, () => {
-  for (const first of [2 ** 31 - 3, 2 ** 32 - 3]) {
-    it(`keep order, ids and lists from ${first} on`, async (t) => {
-      const restore = preset(first);
-      const starting = start(t, { maxQueueSize: 2 }); // the constructor runs at once
-      restore();
-      const { server, port } = await starting;
-      let number = first;
-      const history: string[] = [];
-      for (let round = 0; round < 12; round += 1) {
-        const isPausing = round % 3 === 2;
-        await send(port, SAY, isPausing ? PAUSE : SAVE, SAY, RESUME);
-        for (const line of [SAY, SAVE]) assert.equal((await ask(port, line)).statusCode, 503);
-        assert.ok(server.post('save-state'));
-        const accepted = ['say', isPausing ? 'pause' : 'save-state', 'say', 'resume', 'save-state'];
-        const ids = accepted.map((_, index) => `${index === 4 ? '-i' : '-'}${(number += 1) >>> 0}`);
-        history.push(...ids);
-        const order = isPausing ? [4, 1, 0, 2, 3] : [4, 0, 1, 2, 3]; // once the pause is taken, by number
-        const taken: string[] = [];
-        while (server.hasCommands()) {
-          taken.push(`${server.receiveCommand()} ${server.request?.id.slice(3)}`);
-          server.report({ value: server.request?.id.slice(3) });
-        }
-        assert.deepEqual(taken, order.map((index) => `${accepted[index]} ${ids[index]}`));
-        const commands = await listed(port);
-        assert.deepEqual(commands.map(({ id }) => id.slice(3)), history.slice(-16));
-        assert.ok(commands.every(({ id, value, state }) => value === id.slice(3) && state === 'done'));
-      }
-    });
-  }
-});
-
 // ───── Limits ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('Holds', LIMIT, () => {
   const holds = async (port: number): Promise<StatusCause[]> => (await ask(port, INFO)).body.holds;
 
-  for (const [what, character] of [
-    ['four bytes', '😀'], ['quotes', '"'], ['backslashes', '\\'], ['halves of a character', '\ud83d'],
+  for (const [what, characters] of [
+    ['four bytes', ['😀']], ['bytes of all kinds', ['"', '\\', '\ud83d', 'x']],
   ] as const) {
-    it(`of 17 senders with names and reasons of 200 ${what} outlive the thread`, async (t) => {
+    it(`of 17 senders with names and reasons of 200 characters of ${what} outlive the thread`, async (t) => {
       collectWarnings(t);
       const threads = collectThreads(t);
       let status = PAUSED;
       const cause = Array.from({ length: 17 }, (_, index) => {
+        const character = characters[index % characters.length] ?? '';
         return { by: String(index).padEnd(200 * character.length, character), reason: character.repeat(200) };
       });
       const { server, port } = await start(t, { systemStatus: () => status, maxQueueSize: 32, cause: cause[0] });
@@ -293,6 +246,10 @@ describe('Holds', LIMIT, () => {
       assert.deepEqual(server.holds, held);
       assert.deepEqual([new Set(senders).size, held.at(-1)?.by], [held.length - 1, undefined]);
       assert.deepEqual([held.length, senders.length], [16, 15]);
+      const since = String(held[0]?.since);
+      for (const saved of [held, [{ by: 'somebody', since }, { since }]]) {
+        assert.deepEqual((await start(t, { systemStatus: () => PAUSED, cause: saved })).server.holds, saved);
+      }
       const reasons = held.slice(0, 15).map(({ reason }) => Array.from(reason ?? '').length);
       assert.deepEqual(reasons, Array(15).fill(200), 'none is cut');
       await threads[0]?.terminate();
@@ -317,33 +274,22 @@ describe('Holds', LIMIT, () => {
 // ───── Expiry ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 describe('A command that has expired', { ...LIMIT, concurrency: true }, () => {
-  it('in the middle of a lane is skipped', async (t) => {
-    const { server, port } = await start(t);
-    const query = '?expires=1&reason=late';
-    await send(port, SAY, SAY + query, SAVE, SAVE + query, SAVE + query, SAY, SAVE, RESUME + query);
+  it('is skipped, leaves its place at the next look, and neither goes first nor aborts signal', async (t) => {
+    const [long, full, calm] = [await start(t), await start(t, { maxQueueSize: 2 }), await start(t)];
+    const [late, lines] = ['?expires=1&reason=late', [SAY, SAVE]];
+    await send(long.port, SAY, SAY + late, SAVE, SAVE + late, SAVE + late, SAY, SAVE, RESUME + late);
+    for (const line of lines) await send(full.port, line + late, line + late);
+    await send(calm.port, SAY, SAVE, PAUSE + late);
     await sleep(EXPIRY_MS);
-    assert.deepEqual(takeAll(server), ['say', 'save-state', 'say', 'save-state']);
-    const commands = await listed(port);
+    assert.deepEqual(takeAll(long.server), ['say', 'save-state', 'say', 'save-state']);
+    const commands = await listed(long.port);
     assert.ok(commands.every(({ state, reason }) => state === (reason === 'late' ? 'failed' : 'done')));
-  });
-
-  it('leaves its place at the next look, in both lanes', async (t) => {
-    const { server, port } = await start(t, { maxQueueSize: 2 });
-    const lines = [SAY, SAVE];
-    for (const line of lines) await send(port, `${line}?expires=1`, `${line}?expires=1`);
-    await sleep(EXPIRY_MS);
-    for (const line of lines) assert.equal((await ask(port, line)).statusCode, 503);
-    assert.equal(server.hasCommands(), false);
-    await send(port, ...lines, ...lines);
-    assert.deepEqual(takeAll(server), ['say', 'save-state', 'say', 'save-state']);
-  });
-
-  it('neither goes first nor aborts signal, if it is a pause', async (t) => {
-    const { server, port } = await start(t);
-    await send(port, SAY, SAVE, `${PAUSE}?expires=1`);
-    await sleep(EXPIRY_MS);
-    assert.equal(server.signal.aborted, false);
-    assert.deepEqual(takeAll(server), ['say', 'save-state']);
+    for (const line of lines) assert.equal((await ask(full.port, line)).statusCode, 503);
+    assert.equal(full.server.hasCommands(), false);
+    await send(full.port, ...lines, ...lines);
+    assert.deepEqual(takeAll(full.server), ['say', 'save-state', 'say', 'save-state']);
+    assert.equal(calm.server.signal.aborted, false);
+    assert.deepEqual(takeAll(calm.server), ['say', 'save-state']);
   });
 
   it('has expired by no clock that is set, which changes neither order nor durations', async (t) => {
