@@ -234,8 +234,8 @@ const KNOWN_FIELDS = [ // none of which lets a web page read the response
   'date', 'etag', 'keep-alive', 'preference-applied', 'www-authenticate', 'x-content-type-options',
 ];
 
-/** The id of a command. */
-const ID = /^[a-z\d]{3}-[1-9]\d*$/;
+/** The id of a command; its number is 0 after 2³² others. */
+const ID = /^[a-z\d]{3}-(0|[1-9]\d*)$/;
 
 /** Of a status, or of /api/info. */
 const TAG = /^"(active|pausing|paused|resuming|shutting-down|[a-z\d]{3}-\d+(-lost)?)"$/;

@@ -1,88 +1,38 @@
-// What the two threads share, at moments that no client can choose: a slot that is being written, threads that die in
-// the middle of a store, counters that have gone round, calls out of callbacks.
+// What the two threads share, at moments that no client can choose: in the middle of a change, in callbacks, while
+// there is no thread.
 
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
-import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { pathToFileURL } from 'node:url';
 import threads from 'node:worker_threads';
 import { SystemStatus } from '../../../control.ts';
-import { collectThreads, collectWarnings, getInfo, makeFolder, startServer } from '../helpers.ts';
-import { PAUSE, RESUME, ask } from '../http.ts';
+import { collectThreads, collectWarnings, getInfo, startServer } from '../helpers.ts';
+import { HOST, INFO, PAUSE, RESUME, ask, head } from '../http.ts';
 import { LIMIT, until } from '../wait.ts';
-import type { WebApiServerOptions } from '../../../control.ts';
-import type { TestContext } from 'node:test';
+import { standAtEach } from './chronicle.ts';
+import type { CommandDeclaration } from '../../../control.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 
-const [PAUSE_CODE, SAVE_CODE, OWN_CODE] = [0, 3, 4];
-const [DEAD, OPEN] = [7, 1]; // of a word: being written, open
-
-/** The table of a server, as its thread has it. */
-async function openShared(t: TestContext, options: Partial<WebApiServerOptions> = {}): Promise<any> {
-  const path = join(makeFolder(t), 'control.mjs');
-  const names = ['createLog', 'linkToHost', 'openQueue', 'openTable', 'prepareThreadData'];
-  writeFileSync(path, `${readFileSync(join('dist', 'control.js'), 'utf8')}\nexport { ${names.join(', ')} };\n`);
-  const copy = await import(pathToFileURL(path).href);
-  const data = copy.prepareThreadData({ systemStatus: () => ACTIVE, port: 0, ...options });
-  const readClock = (): number => performance.timeOrigin + performance.now();
-  const reports: unknown[] = [];
-  const link = copy.linkToHost(data, (report: unknown) => reports.push(report), readClock);
-  const relink = (): unknown => copy.linkToHost(data, () => {}, readClock); // as the next thread does
-  return { data, link, queue: copy.openQueue(data, link.table), reports, relink };
-}
-
-describe('A slot that is being written', LIMIT, () => {
-  it('has no text, whatever is in it, also after its writer has died, and is written again', async (t) => {
-    const path = join(makeFolder(t), 'log.jsonl');
-    const { data, link: { table, log }, reports } = await openShared(t, { log: path });
-    for (const kind of ['declarations', 'detail', 'status', 'question', 'posted']) {
-      const slot = table.claim(kind);
-      table.open(slot, 0, '{"by":"ana"}');
-      data.table.words[slot] = DEAD;
-      data.table.sizes[2 * slot] = 5; // the text is torn
-      const { state, given } = table.read(slot);
-      assert.deepEqual([state, given], ['writing', {}], kind);
+describe('At each access of the program to shared memory', LIMIT, () => {
+  it('/api/info is whole, while a status, a command and the declarations change', (t) => standAtEach(t, `
+    await standAtEach(async () => {
+      server.post(status === ACTIVE ? 'pause' : 'resume', { reason: 'r'.repeat(100) });
+      status = server.receiveCommand() === 'pause' ? PAUSED : ACTIVE;
+      server.report({ value: 'v'.repeat(100) });
+      server.commands = { ['c' + status.statusName]: { description: 'd'.repeat(100) } };
+      return 'done';
+    });
+  `, async (connection) => {
+    const { status, by, reason, holds, accepts, commands } = (await connection.request(head(INFO, HOST))).body;
+    assert.ok(['active', 'paused'].includes(status));
+    assert.deepEqual([holds.length, by ?? 'itself', reason?.length ?? 100], [status === 'paused' ? 1 : 0, 'itself', 100]);
+    for (const { description } of Object.values<CommandDeclaration>(accepts)) assert.equal(description?.length, 100);
+    for (const { command, by: sender, reason: why, state, value } of commands) {
+      assert.match(command, /^(pause|resume)$/);
+      assert.deepEqual([sender, why?.length, value?.length], ['itself', 100, state === 'done' ? 100 : undefined]);
     }
-    assert.deepEqual([table.recent(['posted'], 16), table.questions()], [[], []]);
-    log.write({ event: 'start' });
-    const slot = table.claim('status');
-    table.open(slot, 0, '{"by":"ben","holds":[]}');
-    assert.equal(table.present('status').given.by, 'ben');
-    log.write();
-    const events = readFileSync(path, 'utf8').trim().split('\n').map((line) => JSON.parse(line).event);
-    assert.deepEqual([events, reports], [['start', 'status'], []]);
-  });
-
-  it('is opened anew if a thread has died before it counted the record, which nobody was told of', async (t) => {
-    const { data, link, queue, relink } = await openShared(t);
-    const slot = link.table.claim('client');
-    link.table.open(slot, PAUSE_CODE, '');
-    data.table.heads[0] = slot; // the word is stored, and HEAD is not
-    assert.equal(queue.next(), undefined);
-    const { table, enqueue } = relink();
-    assert.equal(enqueue(SAVE_CODE, '', 0), slot);
-    assert.deepEqual([queue.next(), table.codeOf(slot), data.table.words[slot] & DEAD], [slot, SAVE_CODE, OPEN]);
-  });
-});
-
-describe('A stop that was taken', LIMIT, () => {
-  it('puts no command first, however many commands ago', async (t) => {
-    const { data, link, queue } = await openShared(t);
-    const take = (): void => { link.table.change(queue.next(), 'taken'); };
-    link.enqueue(PAUSE_CODE, '', 0);
-    take();
-    for (const count of [2 ** 30, 2 ** 31, 2 ** 32 - 1]) {
-      Atomics.add(data.memory, data.cells.ACCEPTED, count | 0);
-      const own = link.enqueue(OWN_CODE, '{"name":"say"}', 0);
-      link.enqueue(SAVE_CODE, '', 0);
-      assert.equal(queue.next(), own, String(count));
-      take();
-      take();
-    }
-  });
+  }, 'done'));
 });
 
 describe('nextCommand()', LIMIT, () => {
