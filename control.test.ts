@@ -7,7 +7,7 @@
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { lstatSync, mkdirSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { lstatSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { STATUS_CODES } from 'node:http';
 import { Session } from 'node:inspector';
 import { hostname } from 'node:os';
@@ -26,16 +26,16 @@ import {
   BEARER, COMMANDS, HOST, INFO, PAGE, PAUSE, RESUME, SAVE, SHUTDOWN, STATUS, Talk, UPGRADE, WAIT, ask,
   assertWaits, connectTo, exchange, head, parse, readToEnd,
 } from './bin/test/http.ts';
-import { leaveSocket } from './bin/test/module/helpers.ts';
+import { leaveSocket, reaches, refusalOf } from './bin/test/module/helpers.ts';
 import { lacks } from './bin/test/needs.ts';
-import { LIMIT, until } from './bin/test/wait.ts';
+import { LIMIT, inTime, until } from './bin/test/wait.ts';
 import {
   DEFAULT_HOST, DEFAULT_MAX_QUEUE_SIZE, DEFAULT_PORT, EmptyError, SystemStatus, VERSION, WebApiClient, WebApiServer,
   launch,
 } from './control.ts';
 import type { StartedServer } from './bin/test/helpers.ts';
 import type { Host } from './bin/test/host.ts';
-import type { AskInfo, Control, CommandRequest, ControlCommand, System, WebApiServerOptions } from './control.ts';
+import type { AskInfo, Control, CommandRequest, ControlCommand, WebApiServerOptions } from './control.ts';
 import type { TestContext } from 'node:test';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN, OFFLINE } = SystemStatus;
@@ -507,39 +507,30 @@ describe('GET /api/info', LIMIT, () => {
 
   it('reports since when the status holds, by whom and why, whatever a save or another pause does', async () => {
     const { server, talk } = program;
-    const getCause = async (): Promise<{ since: string; by?: string; reason?: string }> => {
+    const getCause = async (): Promise<[since: string, by?: string, reason?: string]> => {
       const { since, by, reason } = (await talk.ask(INFO)).body;
-      return { since, by, reason };
+      return [since, by, reason];
     };
     const perform = async (line: string, next?: SystemStatus): ReturnType<typeof getCause> => {
-      await talk.ask(line);
       await sleep(2); // so that times differ
-      server.receiveCommand();
-      if (next !== undefined) program.become(next);
-      server.hasCommands();
+      await program.perform(line, next);
       return getCause();
     };
-    const { since, ...started } = await getCause();
-    assert.deepEqual(await perform(`${RESUME}?by=eve`), { since, ...started });
+    const started = await getCause();
+    assert.deepEqual(await perform(`${RESUME}?by=eve`), started);
     const paused = await perform(`${PAUSE}?by=ana&reason=lunch`, PAUSED);
-    assert.deepEqual([paused.by, paused.reason, paused.since > since], ['ana', 'lunch', true]);
+    assert.deepEqual([paused[0] > started[0], ...paused.slice(1)], [true, 'ana', 'lunch']);
     await talk.ask(`${SAVE}?by=bob&reason=daily`);
     server.receiveCommand();
-    program.become(PAUSING); // for the save
-    program.become(PAUSED);
-    assert.deepEqual(await getCause(), paused);
+    for (const status of [PAUSING, PAUSED]) program.become(status);
     assert.deepEqual(await perform(`${PAUSE}?by=bob&reason=dinner`), paused);
-    const late = { ...paused, reason: 'late lunch' };
-    assert.deepEqual(await perform(`${PAUSE}?by=ana&reason=late+lunch`), late);
     for (let count = 0; count < 70; count += 1) await talk.ask(SAVE).then(() => takeAll(server));
-    assert.deepEqual(await getCause(), late, 'although those commands are no longer listed');
+    assert.deepEqual(await getCause(), paused, 'although those commands are no longer listed');
     const active = await perform(`${RESUME}?by=ana`, ACTIVE);
-    assert.deepEqual([active.by, active.reason, active.since > paused.since], ['ana', undefined, true]);
+    assert.deepEqual([active[0] > paused[0], ...active.slice(1)], [true, 'ana', undefined]);
     await talk.ask(`${PAUSE}?by=eve`); // which still waits when the program itself pauses
-    await sleep(2);
     program.become(PAUSED);
-    const { by, since: later } = await getCause();
-    assert.deepEqual([by, later > active.since], ['itself', true]);
+    assert.equal((await getCause())[1], 'itself');
   });
 
   it('has the status that a command has led to once the next command is taken', async () => {
@@ -753,11 +744,6 @@ describe('Own commands', LIMIT, () => {
     const { statusCode, body } = await talk.post('evaluate', '{"episodes":0}');
     const error = 'evaluate: episodes must be an integer from 1, got 0';
     assert.deepEqual([statusCode, body], [400, { error, parameter: 'episodes' }]);
-    const commandNames = 'pause, resume, shutdown, save-state, evaluate, cool-down';
-    const { summary } = await talk.post('train', '{}');
-    assert.equal(summary, `404 Invalid API endpoint: the commands are ${commandNames}`);
-    server.commands = { evaluate: {}, 'cool-down': {} }; // replaced while the server runs
-    assert.deepEqual((await talk.ask(INFO)).body.accepts, server.commands);
   });
 });
 
@@ -824,21 +810,6 @@ describe('A pause', LIMIT, () => {
     const holds = [{ by: 'ben', reason: 'leak', since }, { by: 'somebody', reason: 'tariff', since }];
     assert.deepEqual([(await ask(port, INFO)).body.holds, server.holds], [holds, holds]);
   });
-
-  it('starts with the 16th hold, too, which has no name, also if somebody without a name holds it', async (t) => {
-    const named = Array.from({ length: 14 }, (_, index) => ({ by: `user ${index}`, since }));
-    for (const others of [named, []]) {
-      const cause = [{ by: 'somebody', since }, ...others, { since }];
-      const { server, port } = await startServer(t, { systemStatus: () => PAUSED, cause });
-      const talk = new Talk(port);
-      assert.deepEqual(server.holds, cause);
-      for (const one of cause) {
-        await talk.ask(`${RESUME}?mine=true&by=${encodeURIComponent('by' in one ? one.by : '')}`);
-      }
-      assert.deepEqual(takeAll(server), []);
-      assert.deepEqual(server.holds, [{ since }]);
-    }
-  });
 });
 
 describe('The parameters of a POST', LIMIT, () => {
@@ -876,18 +847,6 @@ describe('A program that commands itself:', LIMIT, () => {
     assert.equal(server.receiveCommand(), 'save-state');
     assert.equal(server.post('save-state'), true);
     assert.deepEqual(takeAll(server), ['shutdown', 'save-state', 'pause', 'resume']);
-  });
-
-  it('post() appears in /api/info as by the program itself, with its reason and outcome', async () => {
-    const { server, talk } = program;
-    server.post('pause', { reason: 'limit\n' });
-    assert.equal(server.receiveCommand(), 'pause');
-    program.status = () => PAUSED;
-    server.report({ value: 3 });
-    const { by, reason, commands } = (await talk.ask(INFO)).body;
-    const { id, at, seconds, ...others } = commands.at(-1);
-    assert.deepEqual([by, reason], ['itself', 'limit']);
-    assert.deepEqual(others, { command: 'pause', state: 'done', value: 3, by: 'itself', reason: 'limit' });
   });
 
   it('post() works without a running server, and wakes nextCommand()', async () => {
@@ -1059,24 +1018,6 @@ describe('A question', LIMIT, () => {
     assert.deepEqual((await client.getInfo())?.asks, []);
   });
 
-  it('gets no answer while a pause or a shutdown waits, even if the program is too busy to know', async (t) => {
-    const host = runHost(t, `
-      const server = await serve();
-      server.ask('Delete?').then(say, ({ message }) => say(message));
-      say('asked');
-      halt();
-    `);
-    const port = await host.hear<number>();
-    await host.hear();
-    const client = new WebApiClient('127.0.0.1', port);
-    const { id } = await openIn(client);
-    await client.resume();
-    await client.pause();
-    assert.equal(await answer(client, id, { approved: true }), '409 a pause waits');
-    host.release();
-    assert.equal(await host.hear(), 'Interrupted by pause');
-  });
-
   it('is one of 16 that are open at most', async () => {
     const { server, client } = program;
     const asked = Array.from({ length: 16 }, (_, index) => server.ask(`${index}?`));
@@ -1182,19 +1123,17 @@ describe('A server', LIMIT, () => {
 
   it('rejects with the reason if it cannot listen, and can be started again', async (t) => {
     const { server: other, port } = await startServer(t, { host: '127.0.0.1', name: 'pole' });
-    for (const host of ['192.0.2.1', '127.0.0.1']) { // the first is nobody's (RFC 5737 §3)
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, host, port });
-      t.after(() => server.close());
-      await assert.rejects(server.runInBackground(), ({ code, message }: NodeJS.ErrnoException) => {
-        return typeof code === 'string' && message.startsWith(`Cannot serve at ${host}:${port}: `);
-      });
-      if (host !== '127.0.0.1') continue;
-      const message = `Cannot serve at 127.0.0.1:${port}: it is in use by pole (process ${process.pid})`;
-      await assert.rejects(server.runInBackground(), { code: 'EADDRINUSE', message });
-      assert.throws(() => server.ask('Alone?'), { message: 'Cannot ask: the server is not running' });
-      await other.close();
-      assert.deepEqual(await server.runInBackground(), { host, port });
-    }
+    const { code, message = '' } = await refusalOf({ host: '192.0.2.1', port }) ?? {}; // nobody's (RFC 5737 §3)
+    assert.ok(code !== undefined && message.startsWith(`Cannot serve at 192.0.2.1:${port}: `), message);
+    const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port });
+    t.after(() => server.close());
+    await assert.rejects(server.runInBackground(), {
+      code: 'EADDRINUSE',
+      message: `Cannot serve at 127.0.0.1:${port}: it is in use by pole (process ${process.pid})`,
+    });
+    assert.throws(() => server.ask('Alone?'), { message: 'Cannot ask: the server is not running' });
+    await other.close();
+    assert.deepEqual(await server.runInBackground(), { host: '127.0.0.1', port });
     const respond = (body: object) => (): Promise<{ port: number }> => startForeign(t, (socket) => {
       const json = JSON.stringify({ status: 'active', ...body });
       socket.end(`HTTP/1.1 200 OK\r\nContent-Length: ${json.length}\r\n\r\n${json}`);
@@ -1208,9 +1147,8 @@ describe('A server', LIMIT, () => {
       const { port: taken } = await startOther();
       const where = `127.0.0.1:${taken}`;
       const reason = who === null ? `listen EADDRINUSE: address already in use ${where}` : `it is in use by ${who}`;
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: taken });
-      const error = { code: 'EADDRINUSE', message: `Cannot serve at ${where}: ${reason}` };
-      await assert.rejects(server.runInBackground(), error);
+      const refusal = await refusalOf({ host: '127.0.0.1', port: taken });
+      assert.deepEqual([refusal?.code, refusal?.message], ['EADDRINUSE', `Cannot serve at ${where}: ${reason}`]);
     }
   });
 
@@ -1258,16 +1196,10 @@ describe('A request', LIMIT, () => {
 
   const ACCEPTED: [name: string, request: string, outcome?: string][] = [
     ['a query, which names no endpoint', head(`${PAUSE}?by=/api/resume`, HOST)],
-    ['a query of a GET, which is ignored', head(`${STATUS}?x=/api/resume&x`, HOST), 'active'],
     ['an absolute-form target, which replaces Host', head('POST http://localhost:1/api/pause?by', 'Host: evil')],
     ['HTTP/1.0 without Host', head(`${PAUSE} HTTP/1.0`)],
     ['a body without content', `${head(PAUSE, HOST, 'Content-Length: 2')}{}`],
-    ['a body of 4,096 bytes without content', head(PAUSE, HOST, 'Content-Length: 4096') + ' '.repeat(4096)],
-    ['a body of a GET, of 65,536 bytes, which is ignored',
-      head(STATUS, HOST, 'Content-Length: 65536') + 'x'.repeat(65_536), 'active'],
-    ['a Host in capitals, with a port', head(PAUSE, 'Host: LOCALHOST:1')],
     ['an IP address as Host: it cannot be rebound', head(PAUSE, 'Host: 192.168.1.7')],
-    ['an IPv6 address as Host', head(PAUSE, 'Host: [::1]:8391')],
     ['an address that somebody typed into a browser', head(STATUS, HOST, 'Sec-Fetch-Site: none'), 'active'],
     ['an Upgrade to HTTP/2, which is ignored', head(PAUSE, HOST, ...UPGRADE)],
     ['an unknown Expect, which is ignored', head(PAUSE, HOST, 'Expect: x')],
@@ -1288,32 +1220,22 @@ describe('A request', LIMIT, () => {
   // The error is null if it is the reason phrase of the status code.
   const REFUSED: [statusCode: number, error: string | null, name: string, request: string, where?: 'guarded'][] = [
     [400, null, 'a malformed request', 'GARBAGE\r\n\r\n'],
-    [400, null, 'an incomplete body', head(PAUSE, HOST, 'Content-Length: 10') + '{}'],
     [400, NO_BODY, 'a body with content', `${head(PAUSE, HOST, 'Content-Length: 12')}{"by":"ana"}`],
     [400, 'unknown parameter expire: by, reason, expires', 'an unknown parameter', head(`${PAUSE}?expire=10`, HOST)],
     [400, 'by is given twice: by, reason, expires', 'a repeated parameter', head(`${PAUSE}?by=a&by=b`, HOST)],
     [400, 'Missing Host header', 'HTTP/1.1 without Host', head(PAUSE)],
     [400, TWICE, 'two Hosts', head(PAUSE, HOST, HOST, 'Authorization: x')],
-    [400, TWICE, 'two Origins', head(PAUSE, HOST, `Origin: ${PAGE}`, `Origin: ${PAGE}`)],
-    [400, TWICE, 'two tokens', head(PAUSE, HOST, BEARER, BEARER), 'guarded'],
     [401, MISSING_TOKEN, 'no token', head(PAUSE, HOST), 'guarded'],
     [401, WRONG_TOKEN, 'a wrong token', head(PAUSE, HOST, `${BEARER}x`), 'guarded'],
     [401, MISSING_TOKEN, 'the token in the query', head(`${PAUSE}?token=${TOKEN}`, HOST), 'guarded'],
     [401, MISSING_TOKEN, 'another path, without the token', head('GET /', HOST), 'guarded'],
     [403, NOT_HOST, 'another name as Host', head(STATUS, 'Host: evil.example:8391')],
-    [403, NOT_HOST, 'another name in an absolute-form target', head('GET http://evil.example/api/status', HOST)],
-    [403, NOT_HOST, 'an address that is not canonical', head(PAUSE, 'Host: 127.1')],
     [403, NOT_HOST, 'an address that browsers take for this machine', head(PAUSE, 'Host: 0.0.0.0')],
     [403, NOT_PAGES, 'an Origin', head(STATUS, HOST, `Origin: ${PAGE}`)],
-    [403, NOT_PAGES, 'the Origin null', head(PAUSE, HOST, 'Origin: null')],
-    [403, NOT_PAGES, 'an Origin equal to Host', head(PAUSE, 'Host: localhost:3000', `Origin: ${PAGE}`)],
-    [403, NOT_PAGES, 'a preflight', head('OPTIONS /api/pause', HOST, `Origin: ${PAGE}`)],
     [403, NOT_PAGES, 'Sec-Fetch-Site: cross-site', head(STATUS, HOST, 'Sec-Fetch-Site: cross-site')],
-    [403, NOT_PAGES, 'Sec-Fetch-Site: same-origin', head(STATUS, HOST, 'Sec-Fetch-Site: same-origin')],
     [403, NOT_PAGES, 'a form that a page submits', head(PAUSE, HOST, 'Sec-Fetch-Site: none')],
     [403, NOT_PAGES, 'an own command from a page', head(SAY, HOST, `Origin: ${PAGE}`)],
     [404, NOWHERE, 'another path', head('GET /', HOST)],
-    [404, NOWHERE, 'percent-encoding', head('POST /api/%70ause', HOST)],
     [405, NO_METHOD, 'another method', head('PUT /api/pause', HOST)],
     [413, NO_BODY, 'a body above 4,096 bytes', head(PAUSE, HOST, 'Content-Length: 4097') + ' '.repeat(4097)],
     [413, 'Content Too Large', 'a Content-Length above 65,536', head(PAUSE, HOST, 'Content-Length: 65537')],
@@ -1345,16 +1267,6 @@ describe('A request', LIMIT, () => {
       }
     }
     assert.deepEqual(takeAll(server).length, 4);
-    const malformed: [text: string, statusCode: number][] = [
-      ['GARBAGE\r\n\r\n', 400], [head(PAUSE, 'Content-Length: 65537'), 413],
-    ];
-    for (const [text, statusCode] of malformed) {
-      const socket = connectTo(port);
-      socket.write(head(PAUSE, HOST));
-      await once(socket, 'data');
-      socket.end(text);
-      assert.equal(parse(await readToEnd(socket))[0]?.statusCode, statusCode, 'also after a refusal');
-    }
   });
 
   it('is dropped, and ends the connection, if it comes before the response to another one', async () => {
@@ -1398,13 +1310,11 @@ describe('The option', LIMIT, () => {
     const socketPath = makeSocketPath(t);
     await leaveSocket(socketPath);
     const { client } = await startServer(t, { socketPath });
-    const late = new WebApiServer({ systemStatus: () => PAUSED, socketPath });
-    await assert.rejects(late.runInBackground(), { code: 'EADDRINUSE' });
-    await late.close();
+    assert.equal((await refusalOf({ socketPath }))?.code, 'EADDRINUSE');
     assert.equal(await client.getStatus(), ACTIVE);
     const file = join(makeFolder(t), 'file');
     writeFileSync(file, 'mine');
-    await assert.rejects(startServer(t, { socketPath: file }), { code: 'EEXIST' });
+    assert.equal((await refusalOf({ socketPath: file }))?.code, 'EEXIST');
     assert.equal(readFileSync(file, 'utf8'), 'mine');
   });
 
@@ -1419,10 +1329,10 @@ describe('The option', LIMIT, () => {
     assert.deepEqual(readdirSync(folder), []);
   });
 
-  it('log has a command before its response, then its outcome and the status, the start and the end', async (t) => {
+  it('log has a command and an answer before the response, then what becomes of them, from start to end', async (t) => {
     const log = join(makeFolder(t), 'log.jsonl');
     let status = ACTIVE;
-    const { server, port } = await startServer(t, { name: 'train', systemStatus: () => status, log });
+    const { server, port, client } = await startServer(t, { name: 'train', systemStatus: () => status, log });
     const read = () => readFileSync(log, 'utf8').trim().split('\n').map((line) => JSON.parse(line));
     await ask(port, 'POST /api/pause?by=ana@laptop&reason=GPU+needed');
     const { time, ...command } = read().at(-1);
@@ -1433,31 +1343,21 @@ describe('The option', LIMIT, () => {
     server.receiveCommand();
     status = PAUSED;
     server.report({ value: 7 });
-    assert.deepEqual((await ask(port, INFO)).body.log, { path: log });
+    const asked = server.ask('Delete?', { timeout: 60_000 });
+    const { asks: [question] = [], log: where } = await client.getInfo() ?? {};
+    assert.deepEqual(where, { path: log });
+    await client.request('answer', { id: question?.id, arguments: { approved: false }, by: 'ana', reason: 'no' });
+    const [asking, answer] = read().slice(-2).map(({ time, name, pid, ...fields }) => fields);
+    assert.deepEqual((await asked).arguments, { approved: false });
+    const entry = (await client.getInfo())?.commands.at(-1);
+    assert.deepEqual([asking, answer], [{ event: 'ask', ...question }, { event: 'answer', ...entry }]);
     await server.close();
     const lines = read();
-    assert.deepEqual(lines.map(({ event }) => event), ['start', 'status', 'command', 'status', 'outcome', 'end']);
+    const events = ['start', 'status', 'command', 'status', 'outcome', 'ask', 'answer', 'end'];
+    assert.deepEqual(lines.map(({ event }) => event), events);
     assert.equal(lines[0].version, VERSION);
     assert.deepEqual([lines[4].id, lines[4].state, lines[4].value], [id, 'done', 7]);
     assert.deepEqual([lines[3].status, lines[3].by, lines[3].holds.length], ['paused', 'ana@laptop', 1]);
-  });
-
-  it('log has a question, and its answer before the response; it refuses a start if it cannot be opened', async (t) => {
-    const log = join(makeFolder(t), 'missing', 'log.jsonl');
-    const server = new WebApiServer({ systemStatus: () => ACTIVE, host: '127.0.0.1', port: 0, log });
-    t.after(() => server.close());
-    await assert.rejects(server.runInBackground(), { message: /cannot log: ENOENT/ });
-    mkdirSync(dirname(log));
-    const { port } = await server.runInBackground();
-    const client = new WebApiClient('127.0.0.1', port);
-    const asked = server.ask('Delete?', { timeout: 60_000 });
-    const { asks: [question] = [] } = await client.getInfo() ?? {};
-    await client.request('answer', { id: question?.id, arguments: { approved: false }, by: 'ana', reason: 'no' });
-    const lines = readFileSync(log, 'utf8').trim().split('\n').map((line) => JSON.parse(line)).slice(-2);
-    assert.deepEqual((await asked).arguments, { approved: false });
-    const [entry] = (await client.getInfo())?.commands ?? [];
-    const events = lines.map(({ time, name, pid, ...fields }) => fields);
-    assert.deepEqual(events, [{ event: 'ask', ...question }, { event: 'answer', ...entry }]);
   });
 });
 
@@ -1486,7 +1386,7 @@ describe('A server thread that dies', LIMIT, () => {
       const warning = String(warnings.pop());
       const start = `The web API at localhost:${port} stopped and will be restarted: `;
       assert.ok(warning.startsWith(start) && cause.test(warning), warning);
-      await client.waitFor(ACTIVE, { timeout: 60_000 });
+      await reaches(client, ACTIVE);
       const saved = ask(port, SAVE, WAIT);
       assert.equal(await server.nextCommand(), 'pause');
       assert.equal(await server.nextCommand(), 'save-state');
@@ -1571,7 +1471,7 @@ describe('launch()', LIMIT, () => {
     ] as const) {
       failing = name;
       assert.equal((await ask(port, line, WAIT)).summary, outcome, name);
-      await client.waitFor(status);
+      await reaches(client, status);
       assert.deepEqual(warnings.splice(0), outcome === '200 done' ? [] : [`${name} failed: no power`]);
     }
     await finished;
@@ -1616,15 +1516,18 @@ describe('launch()', LIMIT, () => {
     const since = '2026-11-23T06:00:00.000Z';
     const startPaused = [{ by: 'ana', reason: 'lunch', since }, { by: 'ben', since }];
     const saved: unknown[] = [];
-    const saveState: System['saveState'] = (status, _request, control) => void saved.push(status, control.holds);
-    const { client } = await launchSystem(t, { saveState }, { startPaused });
-    await client.waitFor(PAUSED);
+    const { client } = await launchSystem(t, {
+      saveState: (status, _request, control) => void saved.push(status, control.holds),
+      onPaused: ({ by, reason }) => void saved.push(by, reason),
+    }, { startPaused });
+    await reaches(client, PAUSED);
     await client.request('save-state', { wait: 60 });
-    assert.deepEqual([(await client.getInfo())?.holds, saved], [startPaused, [PAUSED, startPaused]]);
+    const info = await client.getInfo();
+    assert.deepEqual([info?.holds, info?.since, saved], [startPaused, since, ['ana', 'lunch', PAUSED, startPaused]]);
     const log: string[] = [];
     const hooks = { step: () => (log.push('step'), sleep(1)), onPaused: () => void log.push('onPaused') };
     const { client: other } = await launchSystem(t, hooks, { startPaused: true });
-    await other.waitFor(PAUSED);
+    await reaches(other, PAUSED);
     const { by, reason } = await other.getInfo() ?? {};
     assert.deepEqual([by, reason, log], ['itself', 'started paused', ['onPaused']]);
     await other.resume();
@@ -1651,58 +1554,6 @@ describe('launch()', LIMIT, () => {
     assert.deepEqual(log, [false, false, true, true, true, 'onPaused', 'saveState', 'onPaused']);
     assert.deepEqual((await client.getInfo())?.commands.map(({ command, by, reason }) => [command, by, reason]), [
       ['pause', 'ana', undefined], ['save-state', 'itself', 'checkpoint'], ['pause', 'itself', 'enough'],
-    ]);
-  });
-
-  it('takes a rejection by its signal or a question for the end of a step, and any other for a failure', async (t) => {
-    const ways: ((control: Control) => unknown)[] = [
-      (control) => control.ask('Delete?'),
-      (control) => sleep(60_000, undefined, { signal: control.signal }), // an AbortError whose cause is the reason
-      ({ signal }) => new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
-    ];
-    let steps = 0;
-    const { client, finished } = await launchSystem(t, {
-      step: (control) => {
-        steps += 1;
-        if (steps <= ways.length) return ways[steps - 1]?.(control);
-        throw new DOMException('Interrupted by nobody', 'AbortError');
-      },
-    });
-    for (const way of ways.keys()) {
-      await until(() => steps === way + 1);
-      await client.request('pause', { wait: 60 });
-      assert.deepEqual([await client.getStatus(), steps], [PAUSED, way + 1]);
-      void client.resume();
-    }
-    await assert.rejects(finished, { message: 'Interrupted by nobody' });
-  });
-
-  it('withdraws the questions of a step or an own command once that has ended', async (t) => {
-    const errors: string[] = [];
-    const leave = ({ ask: open }: Control): void => void open('Well?').catch(({ name }) => errors.push(name));
-    let isAsking = true;
-    const { client } = await launchSystem(t, {
-      step: (control) => {
-        if (isAsking) leave(control);
-        isAsking = false;
-        return sleep(1);
-      },
-      commands: {
-        evaluate: {
-          run: (_values, _request, control) => {
-            leave(control);
-            return sleep(20); // its clock and the one of the thread differ by less
-          },
-        },
-      },
-    });
-    await until(() => errors.length === 1);
-    await client.request('evaluate', { wait: 60 });
-    await until(() => errors.length === 2);
-    const { asks, commands } = await client.getInfo() ?? {};
-    assert.deepEqual([asks, errors], [[], ['AbortError', 'AbortError']]);
-    assert.deepEqual(commands?.map(({ command, error }) => [command, error]), [
-      ['answer', 'withdrawn'], ['evaluate', undefined], ['answer', 'withdrawn'],
     ]);
   });
 
@@ -1812,10 +1663,10 @@ describe('At the same time:', { timeout: 2 * LIMIT.timeout, concurrency: 3 }, ()
         say('closed');
       `);
       const client = new WebApiClient('127.0.0.1', port);
-      await client.waitFor(ACTIVE);
+      await reaches(client, ACTIVE);
       const commands = ['pause', 'save-state', 'resume', 'pause', 'save-state', 'resume', 'resume', 'pause'] as const;
       for (const command of commands) assert.equal((await client.request(command)).ok, true);
-      await client.waitFor(PAUSED);
+      await reaches(client, PAUSED);
       const changed = ask(port, STATUS, 'If-None-Match: "paused"', WAIT);
       await assertWaits(port, changed);
       assert.equal((await ask(port, RESUME, WAIT)).body.state, 'done');
@@ -1833,7 +1684,7 @@ describe('At the same time:', { timeout: 2 * LIMIT.timeout, concurrency: 3 }, ()
         halt();
         for (;;) server.hasCommands();
       `);
-      await new WebApiClient('127.0.0.1', port).waitFor(PAUSED);
+      await reaches(new WebApiClient('127.0.0.1', port), PAUSED);
       const getAge = async (): Promise<number> => {
         const { headers, summary } = await ask(port, STATUS);
         assert.equal(summary, '200 paused');
@@ -1849,14 +1700,9 @@ describe('At the same time:', { timeout: 2 * LIMIT.timeout, concurrency: 3 }, ()
       }
       const { heardAt } = (await ask(port, INFO)).body;
       assert.ok(Date.now() - Date.parse(heardAt) > 900, heardAt);
-      const times: number[] = [];
-      for (let round = 0; round < 8; round += 1) {
-        await sleep(110); // so that a detail is due again
-        const sentAt = performance.now();
-        await ask(port, INFO);
-        times.push(performance.now() - sentAt);
-      }
-      assert.ok(Math.min(...times) < 240, `nobody waits again for the same detail: ${times}`);
+      const waiting = ask(port, STATUS, 'If-None-Match: "paused"', 'Prefer: wait=10');
+      for (let round = 0; round < 44; round += 1) await ask(port, INFO); // more than 10 s if each waited for the detail
+      await assertWaits(port, waiting);
       host.release();
       await until(async () => (await getAge()) === 0);
       assert.ok((await ask(port, INFO)).body.heardAt > heardAt);
@@ -2071,11 +1917,11 @@ describe('At the same time:', { timeout: 2 * LIMIT.timeout, concurrency: 3 }, ()
         server.hasCommands();
         await until(() => seen.at(-1) === status);
       }
-      await paused;
+      await inTime(paused, () => 'waitFor() waits');
       const gone = client.waitFor(OFFLINE, { onStatus });
       await until(() => seen.length === 4);
       await server.close();
-      await gone;
+      await inTime(gone, () => 'waitFor() waits');
       assert.deepEqual(seen, [ACTIVE, PAUSING, PAUSED, PAUSED, OFFLINE]);
     });
 
@@ -2084,9 +1930,10 @@ describe('At the same time:', { timeout: 2 * LIMIT.timeout, concurrency: 3 }, ()
       const reason = new Error('enough');
       const controller = new AbortController();
       const onStatus = (): void => controller.abort(reason);
-      await assert.rejects(client.waitFor(PAUSED, { onStatus, signal: controller.signal }), reason);
-      await assert.rejects(client.waitFor(ACTIVE, { signal: controller.signal }), reason);
-      await assert.rejects(client.waitFor(PAUSED, { onStatus: () => assert.fail(reason) }), reason);
+      for (const options of [
+        { onStatus, signal: controller.signal }, { signal: AbortSignal.abort(reason) },
+        { onStatus: () => assert.fail(reason) },
+      ]) await assert.rejects(inTime(client.waitFor(PAUSED, options), () => 'waitFor() waits'), reason);
     });
   });
 

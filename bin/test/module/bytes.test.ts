@@ -129,6 +129,7 @@ const TABLES: { title: string; whoEnds?: 'client at once' | 'server'; rows: Row[
         ['100', 'ok']],
       ['a longer body after a command', head(PAUSE, HOST) + TOO_LONG, 'ok'],
       ['a command, then garbage', head(PAUSE, HOST) + GARBAGE, ['ok', '400']],
+      ['a foreign Host, then garbage', head(PAUSE, 'Host: evil') + GARBAGE, ['403', '400']],
       ['a command, then CONNECT', head(PAUSE, HOST) + head('CONNECT localhost:80', HOST), ['ok', '501']],
       ['a command with a body, then garbage', withBody(PAUSE, HOST) + GARBAGE, 'ok'],
       ['a body that a command does not take, then a command',
@@ -222,7 +223,7 @@ describe('A request', { ...LIMIT, concurrency: 3 }, () => {
   });
 });
 
-describe('2,000 damaged requests', LIMIT, () => {
+describe('1,000 damaged requests', LIMIT, () => {
   const SPECIALS = ['\r\n', '\r\n\r\n', '\n', '\r', '\0', ' ', ':', '/', '%', `${HOST}\r\n`, '\xff', '0', ',', '\t'];
 
   it('get responses in JSON, and queue exactly the acknowledged commands', async (t) => {
@@ -230,7 +231,7 @@ describe('2,000 damaged requests', LIMIT, () => {
     const accepted: ControlCommand[] = [];
     const taken: ControlCommand[] = [];
     const counts: Record<string, number> = {};
-    await inParallel([...Array(2000).keys()], async (seed) => {
+    await inParallel([...Array(1000).keys()], async (seed) => {
       const command = COMMANDS[seed % 4] as ControlCommand; // no damage makes another one of it
       const bytes = damage(randomNumbers(seed), goodRequests(command));
       try {

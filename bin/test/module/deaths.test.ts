@@ -13,6 +13,7 @@ import { runHost } from '../host.ts';
 import { HOST, INFO, STATUS, Talk, ask, exchange, head } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { LIMIT, until } from '../wait.ts';
+import { reaches } from './helpers.ts';
 import { countEvents, readLog } from './log.ts';
 import type { SystemInfo } from '../../../control.ts';
 
@@ -35,8 +36,7 @@ describe('A thread that dies', LIMIT, () => {
     const host = runHost(t, `
       ${MORTAL}
       let status = ACTIVE;
-      const server = new WebApiServer({ systemStatus: () => status, ...place });
-      say((await server.runInBackground()).port);
+      const server = await serve({ systemStatus: () => status });
       setImmediate(async () => {
         await kill();
         status = PAUSED;
@@ -47,7 +47,7 @@ describe('A thread that dies', LIMIT, () => {
     `);
     const client = clientAt(t, { host: '127.0.0.1', port: await host.hear() });
     assert.equal(await host.hear(), 'killed');
-    await client.waitFor(PAUSED);
+    await reaches(client, PAUSED);
     assert.equal(await client.saveState(), 'ok');
     await host.ends('save-state');
   });
@@ -80,7 +80,9 @@ describe('A thread that dies', LIMIT, () => {
         const killed = kill();
         if (state !== 'dies') await killed;
         if (state === 'restarts' || state === 'has just restarted') await another();
-        if (state === 'has just restarted') await new WebApiClient(undefined, undefined, where).waitFor(ACTIVE);
+        if (state === 'has just restarted') {
+          await new WebApiClient(undefined, undefined, where).waitFor(ACTIVE, { timeout: 60_000 });
+        }
         const next = server.nextCommand().catch((error) => error.name);
         const { length } = threads;
         await server.close();
@@ -109,7 +111,7 @@ describe('A thread that dies', LIMIT, () => {
     const pauses = starts.slice(1).map((time, index) => time - Number(starts[index]));
     assert.ok(pauses.every((pause) => pause > 950), inspect(pauses));
     impostor.close();
-    await client.waitFor(ACTIVE);
+    await reaches(client, ACTIVE);
     assert.equal(await client.pause(), 'ok');
     assert.equal(server.receiveCommand(), 'pause');
     const start = `The web API at 127.0.0.1:${port} stopped and will be restarted: `;
@@ -195,7 +197,7 @@ describe('A thread that dies', LIMIT, () => {
     `);
     const client = clientAt(t, { host: '127.0.0.1', port });
     assert.deepEqual([await host.hear(), await host.hear()], [null, 1]);
-    await client.waitFor(PAUSED);
+    await reaches(client, PAUSED);
     assert.equal(await client.resume(), 'ok');
     await host.ends('resume');
   });

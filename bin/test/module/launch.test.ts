@@ -8,11 +8,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { SystemStatus, WebApiClient } from '../../../control.ts';
 import { TOKEN, collectWarnings, getInfo, launchSystem, makeFolder, perform } from '../helpers.ts';
 import { runHost } from '../host.ts';
-import { BEARER, RESUME, SHUTDOWN, STATUS, WAIT, ask } from '../http.ts';
+import { BEARER, RESUME, SHUTDOWN, STATUS, ask } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { LIMIT, until } from '../wait.ts';
+import { reaches } from './helpers.ts';
 
-const { ACTIVE, PAUSED } = SystemStatus;
+const { ACTIVE } = SystemStatus;
 
 const FULL = 'ENOSPC: no space left on device';
 
@@ -78,33 +79,11 @@ describe('A system that starts paused', { ...LIMIT, concurrency: 2 }, () => {
     assert.deepEqual(await Promise.all(outcomes), Array(3).fill([200, undefined]));
   });
 
-  it('keeps who paused it, why and since when, for clients and hooks', async (t) => {
-    const cause = { by: 'ana@laptop', reason: 'GPU needed until noon', since: '2026-11-21T14:03:07.120Z' };
-    const startPaused = { ...cause, by: 'ana\n@laptop' };
-    const requests: unknown[] = [];
-    const { address: { port }, client } = await launchSystem(t, {
-      onPaused: ({ by, reason }) => void requests.push([by, reason]),
-    }, { startPaused });
-    const seen = async (): Promise<unknown> => {
-      const { status, by, reason, since } = await getInfo(port);
-      return { status, by, reason, since };
-    };
-    await client.waitFor(PAUSED);
-    assert.deepEqual(await seen(), { status: 'paused', ...cause });
-    assert.deepEqual(requests, [['ana@laptop', 'GPU needed until noon']]);
-    await perform(port, 'save-state');
-    assert.deepEqual(await seen(), { status: 'paused', ...cause });
-    await ask(port, `${RESUME}?by=ben`, WAIT);
-    const { by, since } = await getInfo(port);
-    assert.equal(by, 'ben');
-    assert.ok(Date.parse(since) > Date.parse(cause.since));
-  });
-
   it('is active if it cannot pause', async (t) => {
     const warnings = collectWarnings(t);
     const onPaused = (): void => { throw new Error('GPU busy'); };
     const { address: { port }, client } = await launchSystem(t, { onPaused }, { startPaused: { by: 'ana' } });
-    await client.waitFor(ACTIVE);
+    await reaches(client, ACTIVE);
     assert.equal((await getInfo(port)).commands[0]?.error, 'onPaused failed: GPU busy');
     assert.deepEqual(warnings, ['onPaused failed: GPU busy']);
   });

@@ -9,11 +9,12 @@ import { describe, it } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { SystemStatus, WebApiClient, WebApiServer } from '../../../control.ts';
 import { build } from 'esbuild';
-import { clientAt, collectWarnings, makeFolder, makeSocketPath, startServer, takeAll } from '../helpers.ts';
+import { collectWarnings, makeFolder, makeSocketPath, startServer, takeAll } from '../helpers.ts';
 import { runHost, spawnHost } from '../host.ts';
 import { PAUSE, RESUME, SAVE, SHUTDOWN, ask } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { LIMIT, until } from '../wait.ts';
+import { clientOn, reaches } from './helpers.ts';
 import type { BuildOptions } from 'esbuild';
 
 const { ACTIVE, PAUSED, RESUMING } = SystemStatus;
@@ -134,9 +135,9 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
     const other = new copy.WebApiServer({ systemStatus: () => ACTIVE, port: 0 });
     t.after(() => other.close());
     const otherClient = new copy.WebApiClient('127.0.0.1', (await other.runInBackground()).port);
-    await client.waitFor(copy.SystemStatus.PAUSED);
+    await reaches(client, copy.SystemStatus.PAUSED);
     status = RESUMING;
-    await client.waitFor(copy.SystemStatus.RESUMING);
+    await reaches(client, copy.SystemStatus.RESUMING);
     assert.deepEqual([await client.pause(), await otherClient.resume()], ['ok', 'ok']);
     assert.deepEqual([takeAll(server), takeAll(other)], [['pause'], ['resume']]);
     await server.close();
@@ -179,7 +180,7 @@ describe('The loop in bin/module.md', { ...LIMIT, skip: lacks('Unix') }, () => {
       if (end === 'shutdown') await post(SHUTDOWN, RESUME);
       else {
         await post(PAUSE);
-        await clientAt(t, { host: 'localhost', port: 0, socketPath }).waitFor(PAUSED);
+        await reaches(clientOn(socketPath), PAUSED);
         host.process.kill('SIGTERM');
       }
       await host.ends('save');
