@@ -87,7 +87,9 @@ describe('A server under attack', { ...LIMIT, concurrency: 2 }, () => {
     it(`survives floods on ${connections} connections of a program that never yields`, async (t) => {
       const host = runHost(t, `
         const server = await serve({ maxConnections: ${maxConnections} });
-        for (;;) if (server.hasCommands() && server.receiveCommand() === 'save-state') say(process.memoryUsage.rss());
+        for (;; block(1)) {
+          while (server.hasCommands()) if (server.receiveCommand() === 'save-state') say(process.memoryUsage.rss());
+        }
       `);
       const port = await host.hear<number>();
       const memory = async (): Promise<number> => {

@@ -24,10 +24,6 @@ describe('A program, its clients and its log agree', { timeout: 3 * LIMIT.timeou
 
   it('if it is killed, again and again', (t) => chronicle(t, { kills: 2 }));
 
-  it('if its clients are as the first ones', (t) => chronicle(t, {
-    isOld: true, least: { notes: 0, answered: 0, information: 0 },
-  }));
-
   it('if its log is renamed, again and again, and its numbers pass 2³²', { skip: lacks('Unix') }, async (t) => {
     const old: string[] = [];
     await chronicle(t, {

@@ -532,16 +532,6 @@ class Client {
     if (random() < 0.5) await sleep(this.#below(4));
   }
 
-  /** Does what the first clients could: a status, or one of the four commands, on a connection of its own. */
-  async actAsFirst(): Promise<void> {
-    const isGet = this.#random() < 0.3;
-    const line = isGet ? STATUS : `POST /api/${oneOf(this.#random, COMMANDS)}`;
-    const [response, exchange] = await this.#ask(head(`${line} HTTP/1.0`));
-    this.leave();
-    if (response !== null && isGet) this.#judge.noteGet(false, null, response, exchange);
-    else if (response !== null) this.#judge.notePost(null, response, exchange);
-  }
-
   leave(): void {
     this.#connection?.socket.destroy();
     this.#connection = null;
@@ -688,8 +678,6 @@ export interface Scenario {
   isBusy?: boolean;
   /** Whether the program does nothing for seconds now and then. */
   isIdle?: boolean;
-  /** Whether clients are as the first ones. */
-  isOld?: boolean;
   /** What must happen how often in each program. */
   least?: Readonly<Record<string, number>>;
 }
@@ -754,7 +742,7 @@ async function play(t: TestContext, scenario: Scenario, seed: number): Promise<b
 
 /** Lets clients act until enough has happened. Returns whether Node 20 has aborted the program. */
 async function run(
-  stage: Stage, { least = {}, isOld = false }: Scenario, judge: Judge, host: Host, seed: number, isKilled: boolean,
+  stage: Stage, { least = {} }: Scenario, judge: Judge, host: Host, seed: number, isKilled: boolean,
 ): Promise<boolean> {
   let port = 0;
   const heard = (async () => {
@@ -779,7 +767,7 @@ async function run(
   const clients = Array.from({ length: CLIENTS }, async (_, number) => {
     const client = new Client(judge, () => port, seed + 10 + number, number);
     while (!stage.isOver) {
-      await (isOld ? client.actAsFirst() : client.act());
+      await client.act();
       if (stage.isDisturbed && stage.judges.every(isEnough)) stage.isOver = true; // others wait for their responses
       if (stage.isOver && isKilled) host.process.kill('SIGKILL');
     }

@@ -13,7 +13,7 @@ import { runHost } from '../host.ts';
 import { HOST, INFO, STATUS, Talk, ask, exchange, head } from '../http.ts';
 import { lacks } from '../needs.ts';
 import { LIMIT, until } from '../wait.ts';
-import { reaches } from './helpers.ts';
+import { reaches, runFirst } from './helpers.ts';
 import { countEvents, readLog } from './log.ts';
 import type { SystemInfo } from '../../../control.ts';
 
@@ -123,18 +123,10 @@ describe('A thread that dies', LIMIT, () => {
 
   it('has its last answer delivered, although it has not told the host of it', async (t) => {
     const host = runHost(t, `
-      import { syncBuiltinESMExports } from 'node:module';
-      import threads from 'node:worker_threads';
-      process.removeAllListeners('warning'); // Node's printer
-      const workers = [];
-      process.on('worker', (worker) => workers.push(worker));
-      const { Worker } = threads;
-      threads.Worker = class extends Worker {
-        constructor(source, options) { super('Atomics.notify = () => 0;' + source, options); }
-      };
-      syncBuiltinESMExports();
+      ${MORTAL}
+      ${runFirst('Atomics.notify = () => 0;')}
       const server = await serve();
-      obey({ kill: () => workers[0].terminate() });
+      obey({ kill });
       say((await server.ask('Which?')).by);
       await server.close();
     `);

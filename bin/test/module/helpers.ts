@@ -17,9 +17,8 @@ import type { WebApiServerOptions } from '../../../control.ts';
 /** Starts a server and closes it. Returns why it does not start, or null if it does. */
 export async function refusalOf(options: Partial<WebApiServerOptions>): Promise<NodeJS.ErrnoException | null> {
   const server = new WebApiServer({ systemStatus: () => SystemStatus.ACTIVE, ...options });
-  const refusal = await server.runInBackground().then(() => null, (error: NodeJS.ErrnoException) => error);
-  await server.close();
-  return refusal;
+  const started = server.runInBackground().then(() => null, (error: NodeJS.ErrnoException) => error);
+  return inTime(started, () => 'it neither starts nor fails').finally(() => server.close());
 }
 
 export function clientOn(socketPath: string, token?: string): WebApiClient {
@@ -32,6 +31,19 @@ export async function reaches(client: WebApiClient, status: SystemStatus): Promi
   const seen = client.waitFor(status, { signal: end.signal });
   seen.catch(() => {});
   await inTime(seen, () => `${client.baseUrl} does not become ${status}`).finally(() => end.abort());
+}
+
+/** Statements of a host, whose server threads then run other statements first. */
+export function runFirst(statements: string): string {
+  return `
+    import { syncBuiltinESMExports } from 'node:module';
+    import workerThreads from 'node:worker_threads';
+    const { Worker } = workerThreads;
+    workerThreads.Worker = class extends Worker {
+      constructor(source, options) { super(${JSON.stringify(statements)} + source, options); }
+    };
+    syncBuiltinESMExports();
+  `;
 }
 
 // ───── Files of sockets ──────────────────────────────────────────────────────────────────────────────────────────

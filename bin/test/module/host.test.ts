@@ -144,7 +144,7 @@ describe('describe()', { ...LIMIT, concurrency: true }, () => {
     const host = runHost(t, `
       let [calls, status] = [0, ACTIVE];
       const server = await serve({ describe: () => (calls += 1), systemStatus: () => status });
-      for (;;) if (server.hasCommands()) status = PAUSED; // by itself, before it takes the command
+      for (;; block(1)) if (server.hasCommands()) status = PAUSED; // by itself, before it takes the command
     `);
     const port = await host.hear<number>();
     await ask(port, 'POST /api/save-state');
@@ -289,7 +289,7 @@ describe('post()', LIMIT, () => {
       const server = new WebApiServer({ ...place, ...options });
       say((await server.runInBackground()).port);
       for (due of ['systemStatus', 'describe']) {
-        while (!server.hasCommands()); // never yields
+        while (!server.hasCommands()) block(1); // never yields
         say([due, server.hasCommands(), server.receiveCommand()]);
       }
       process.exit();

@@ -10,6 +10,7 @@ import { collectThreads, collectWarnings, launchSystem, startServer, takeAll } f
 import { runHost } from '../host.ts';
 import { HOST, INFO, PAUSE, RESUME, SAVE, SHUTDOWN, STATUS, WAIT, ask, assertWaits, exchange, head } from '../http.ts';
 import { LIMIT, until } from '../wait.ts';
+import { runFirst } from './helpers.ts';
 import type { StartedServer } from '../helpers.ts';
 import type { CommandInfo, StatusCause, WebApiServerOptions } from '../../../control.ts';
 import type { TestContext } from 'node:test';
@@ -48,20 +49,13 @@ const HOSTS: [name: string, source: string][] = ['nextCommand()', 'nextCommandSy
 describe('A look', LIMIT, () => {
   it('completes a command that was taken before the thread had counted it', async (t) => {
     const host = runHost(t, `
-      import { syncBuiltinESMExports } from 'node:module';
-      import threads from 'node:worker_threads';
-      const stop = () => { // the thread, whenever it has stored something
+      ${runFirst(`
         const { store } = Atomics;
-        Atomics.store = (...args) => {
+        Atomics.store = (...args) => { // stops, whenever it has stored something
           store(...args);
           Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 200);
         };
-      };
-      const { Worker } = threads;
-      threads.Worker = class extends Worker {
-        constructor(source, options) { super('(' + stop + ')();' + source, options); }
-      };
-      syncBuiltinESMExports();
+      `)}
       let status = ACTIVE;
       const server = await serve({ systemStatus: () => status });
       server.hasCommands(); // finds the queue empty
@@ -332,18 +326,6 @@ describe('A command that has expired', { ...LIMIT, concurrency: true }, () => {
 // ───── Shutdown, and what interrupts own commands ────────────────────────────────────────────────────────────────
 
 describe('Own commands that wait at a shutdown', { ...LIMIT, concurrency: true }, () => {
-  for (const autoReport of [true, false]) {
-    it(`fail when the loop of the program ends, with autoReport ${autoReport}`, async (t) => {
-      const { server, port } = await start(t, { autoReport });
-      const said = ask(port, SAY, WAIT);
-      await assertWaits(port, said);
-      await send(port, SHUTDOWN);
-      for (;;) if (await server.nextCommand() === 'shutdown') break;
-      await server.close();
-      assert.equal((await said).summary, SHUT_DOWN);
-    });
-  }
-
   for (const isFailed of [false, true]) {
     it(`${isFailed ? 'run if the last save of launch() fails' : 'fail when launch() has ended'}`, async (t) => {
       if (isFailed) collectWarnings(t);
