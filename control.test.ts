@@ -139,8 +139,7 @@ describe('A program under control', { ...LIMIT, concurrency: 3 }, () => {
     const { port, ended } = await runExample(t, `${source
       .replace('systemStatus: () => status', '$&, port: 0')
       .replace('await server.runInBackground()', 'console.log((await server.runInBackground()).port)')}
-      const cell = new Int32Array(new SharedArrayBuffer(4));
-      function work() { Atomics.wait(cell, 0, 0, 1); } // blocks the thread without the CPU
+      function work() { Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1); } // blocks the thread
       function save() { return 'states/1.json'; }`);
     await until(async () => (await ask(port, STATUS)).summary === '200 active'); // it may not get the CPU for 10 ms
     assert.equal((await ask(port, PAUSE, WAIT)).summary, '200 done');

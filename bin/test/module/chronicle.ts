@@ -490,11 +490,10 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
 
 const CHARACTERS = ['a', '0', ' ', '"', '\\', '\n', '\x7f', 'é', 'ß', '€', '\u2028', '\ufeff', '中', '😀', '🇩🇪'];
 
-/** A request, and what the client knows of it. */
+/** A POST, and what the judge knows of it if it has a name. */
 interface Request {
   bytes: string;
-  known: string | null; // the tag of a GET
-  post: Post | null; // that has a name
+  post: Post | null;
 }
 
 /** Sends one request after the other, most on a connection that is kept. */
@@ -617,7 +616,7 @@ class Client {
       if (text === undefined) return (random() < 0.5 ? withBody : head)(line, HOST, ...fields);
       return withJson(line, { text }, ...fields);
     };
-    if (expires === 0 && random() < 0.1) return { bytes: write(`POST /api/${command}`), known: null, post: null };
+    if (expires === 0 && random() < 0.1) return { bytes: write(`POST /api/${command}`), post: null };
     const by = oneOf(random, ['ana@läptop', 'ana@läptop', 'ben', undefined]);
     const isRelease = command === 'resume' && random() < 0.6;
     const [client, name] = [this.#number, `${this.#number}.${this.#sent += 1}`];
@@ -626,7 +625,7 @@ class Client {
     const query = new URLSearchParams({ ...(by !== undefined && { by }), reason: name });
     if (expires > 0) query.set('expires', String(expires));
     if (isRelease) query.set('mine', 'true');
-    return { bytes: write(`POST /api/${command}?${query}`), known: null, post };
+    return { bytes: write(`POST /api/${command}?${query}`), post };
   }
 
   /** A text whose JSON has up to so many bytes. */

@@ -210,19 +210,6 @@ const HOSTILE_VALUES: [name: string, value: unknown][] = [
   ['a symbol', Symbol('lost')],
 ];
 
-describe('nextCommandSync()', LIMIT, () => {
-  it('ends a wait even if the clock stands still, as in tests', async (t) => {
-    const host = runHost(t, `
-      performance.now = () => 5;
-      const server = new WebApiServer({ systemStatus: () => ACTIVE, ...place });
-      await server.runInBackground();
-      say(server.nextCommandSync({ timeout: 50 }));
-      await server.close();
-    `);
-    await host.ends(null);
-  });
-});
-
 describe('A value that throws when it is read', LIMIT, () => {
   const raise = (value: unknown): never => {
     throw value;

@@ -1,5 +1,5 @@
 // The two lanes, holds and commands that expire: what a chronicle cannot hit by chance. Hosts that sleep, each decision
-// of a look, limits, clocks that are set.
+// of a look, counters that go round, limits, clocks that are set.
 
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
@@ -10,6 +10,7 @@ import { collectThreads, collectWarnings, launchSystem, startServer, takeAll } f
 import { runHost } from '../host.ts';
 import { HOST, INFO, PAUSE, RESUME, SAVE, SHUTDOWN, STATUS, WAIT, ask, assertWaits, exchange, head } from '../http.ts';
 import { LIMIT, until } from '../wait.ts';
+import { preset } from './chronicle.ts';
 import { runFirst } from './helpers.ts';
 import type { StartedServer } from '../helpers.ts';
 import type { CommandInfo, StatusCause, WebApiServerOptions } from '../../../control.ts';
@@ -214,6 +215,29 @@ describe('A listener of signal that takes a command', LIMIT, () => {
     host.release();
     assert.deepEqual((await host.hearAll()).sort(), [false, 'save-state', 'shutdown']);
   });
+});
+
+// ───── Counters ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+describe('The counters of commands', LIMIT, () => {
+  for (const first of [2 ** 31 - 3, 2 ** 32 - 3]) {
+    it(`keep order, ids and lists from ${first} on`, async (t) => {
+      const restore = preset(first);
+      const starting = start(t); // the constructor runs at once
+      restore();
+      const { server, port } = await starting;
+      await send(port, SAY, SAVE, SAY, RESUME);
+      assert.ok(server.post('save-state'));
+      const ids = ['-', '-', '-', '-', '-i'].map((mark, index) => `${mark}${(first + 1 + index) % 2 ** 32}`);
+      const taken: string[] = [];
+      while (server.hasCommands()) {
+        server.receiveCommand();
+        taken.push(String(server.request?.id.slice(3)));
+      }
+      assert.deepEqual(taken, [ids[4], ...ids.slice(0, 4)]);
+      assert.deepEqual((await listed(port)).map(({ id }) => id.slice(3)), ids);
+    });
+  }
 });
 
 // ───── Limits ────────────────────────────────────────────────────────────────────────────────────────────────────
