@@ -1699,7 +1699,9 @@ describe('At the same time:', { timeout: 2 * LIMIT.timeout, concurrency: 3 }, ()
       const { heardAt } = (await ask(port, INFO)).body;
       assert.ok(Date.now() - Date.parse(heardAt) > 900, heardAt);
       const waiting = ask(port, STATUS, 'If-None-Match: "paused"', 'Prefer: wait=10');
-      for (let round = 0; round < 44; round += 1) await ask(port, INFO); // more than 10 s if each waited for the detail
+      const talk = new Talk(port);
+      for (let round = 0; round < 90; round += 1) await talk.ask(INFO); // 11 s if every second one waited for the detail
+      talk.end();
       await assertWaits(port, waiting);
       host.release();
       await until(async () => (await getAge()) === 0);

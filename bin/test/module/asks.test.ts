@@ -54,6 +54,8 @@ function outcomeOf(question: Promise<Answer>): Promise<Answer | Error> {
   return question.catch((error: Error) => error);
 }
 
+function staysOpen(): string { return 'the question stays open'; }
+
 /** Busy, to the microsecond. */
 function spin(milliseconds: number): void {
   for (const end = performance.now() + milliseconds; performance.now() < end;);
@@ -100,7 +102,7 @@ describe('An answer counts if its response is 200, and only then', { ...SLOW, co
         const sent = connection.request(answerWith(id, { pick: round }, { by: 'ana' })).catch(() => null);
         spin(Math.max(0, lead));
         ended ??= act();
-        const [reply, got] = [await sent, await outcomeOf(question)];
+        const [reply, got] = [await sent, await inTime(outcomeOf(question), staysOpen)];
         const isAnswered = !(got instanceof Error);
         assert.equal(reply?.statusCode === 200, isAnswered, `${reply?.summary}: ${got}`);
         if (isAnswered) assert.deepEqual(got, { arguments: { pick: round }, by: 'ana', reason: undefined });
@@ -138,7 +140,7 @@ describe('An answer counts if its response is 200, and only then', { ...SLOW, co
       };
       const { client } = await launchSystem(t, {
         async step(control) {
-          await Promise.all(outcomes);
+          await inTime(Promise.all(outcomes), staysOpen);
           if (how === 'a step' && outcomes.length < ROUNDS) await turn(control);
           else await sleep(1);
         },
@@ -148,7 +150,7 @@ describe('An answer counts if its response is 200, and only then', { ...SLOW, co
       for (let round = 0; round < ROUNDS; round += 1) {
         if (how === 'an own command') assert.equal((await client.request('go', { wait: 60 })).ok, true);
         await until(() => outcomes.length > round);
-        await outcomes[round];
+        await inTime(Promise.resolve(outcomes[round]), staysOpen);
       }
     });
   }
