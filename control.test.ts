@@ -24,7 +24,7 @@ import {
 import { runHost, spawnHost, startUnreachable } from './bin/test/host.ts';
 import {
   BEARER, COMMANDS, HOST, INFO, PAGE, PAUSE, RESUME, SAVE, SHUTDOWN, STATUS, Talk, UPGRADE, WAIT, ask,
-  assertWaits, connectTo, exchange, head, parse, readToEnd,
+  assertWaits, connectTo, exchange, head, parse, readToEnd, serveOthers,
 } from './bin/test/http.ts';
 import { leaveSocket, reaches, refusalOf } from './bin/test/module/helpers.ts';
 import { lacks } from './bin/test/needs.ts';
@@ -1698,11 +1698,12 @@ describe('At the same time:', { timeout: 2 * LIMIT.timeout, concurrency: 3 }, ()
       }
       const { heardAt } = (await ask(port, INFO)).body;
       assert.ok(Date.now() - Date.parse(heardAt) > 900, heardAt);
-      const waiting = ask(port, STATUS, 'If-None-Match: "paused"', 'Prefer: wait=10');
-      const talk = new Talk(port);
-      for (let round = 0; round < 90; round += 1) await talk.ask(INFO); // 11 s if every second one waited for the detail
-      talk.end();
-      await assertWaits(port, waiting);
+      for (let round = 0; round < 4; round += 1) { // nobody waits again for the same detail
+        await sleep(110); // so that it is due again
+        const info = ask(port, INFO);
+        await serveOthers(port);
+        assert.notEqual(await Promise.race([info, nextTurn('waits')]), 'waits');
+      }
       host.release();
       await until(async () => (await getAge()) === 0);
       assert.ok((await ask(port, INFO)).body.heardAt > heardAt);
@@ -1817,9 +1818,13 @@ describe('At the same time:', { timeout: 2 * LIMIT.timeout, concurrency: 3 }, ()
       ['sleeping', 'await server.nextCommand(); process.exit();'],
     ] as const) {
       it(`sends the response before it exits: ${how}`, async (t) => {
-        const host = runHost(t, `const server = await serve(); ${loop}`);
-        assert.equal((await ask(await host.hear<number>(), SHUTDOWN)).text, '{"result":"ok"}');
-        await host.ends();
+        let text: string | null = null;
+        for (let tries = 0; tries < 3 && text === null; tries += 1) { // it waits for 200 ms, in which little may happen
+          const host = runHost(t, `const server = await serve(); ${loop}`);
+          text = await ask(await host.hear<number>(), SHUTDOWN).then((response) => response.text, () => null);
+          await host.ends();
+        }
+        assert.equal(text, '{"result":"ok"}');
       });
     }
   });

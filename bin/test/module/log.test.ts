@@ -308,7 +308,7 @@ describe('A line', { ...LIMIT, concurrency: 4 }, () => {
     await server.close();
     const lines = readLog(path);
     const lost = lines.filter(({ event }) => event === 'lost');
-    assert.ok(lost.length >= 2 && lost.every(({ error }) => error === 'not written in time'), JSON.stringify(lost));
+    assert.ok(lost.length > 0 && lost.every(({ error }) => error === 'not written in time'), JSON.stringify(lost));
     const sum = lost.reduce((total, line) => total + line['lines'], 0);
     assert.equal(lines.length - lost.length + sum, 1 + 302 + 300 + 1); // start, statuses, commands and outcomes, end
     assert.deepEqual(lines.at(-2)?.['value'], 149);
