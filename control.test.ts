@@ -6,7 +6,7 @@
 // its own, a `Talk` one after the other, `exchange()` any bytes.
 
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
+import { getEventListeners, once } from 'node:events';
 import { lstatSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { STATUS_CODES } from 'node:http';
 import { Session } from 'node:inspector';
@@ -1034,9 +1034,11 @@ describe('A question', LIMIT, () => {
     assert.equal((await errorOf(asked)).message, 'enough');
     assert.equal(await answer(client, id, { approved: true }), `409 ${id} was withdrawn`);
     assert.equal((await errorOf(server.ask('Again?', { signal: end.signal }))).message, 'enough');
-    const last = server.ask('Really?');
+    const others = new AbortController();
+    const last = server.ask('Really?', { signal: others.signal });
     await server.close();
     assert.equal((await errorOf(last)).message, 'The server is closed');
+    assert.deepEqual(getEventListeners(others.signal, 'abort'), []);
     assert.throws(() => server.ask('Still there?'), { message: 'Cannot ask: the server is not running' });
   });
 });

@@ -350,6 +350,8 @@ describe('viewOf on one line', LIMIT, () => {
       [{ status: 'paused', heardAt, by: 'ana', commands: [running] }, 'paused by ana; running evaluate for 4 s'],
       [{ status: 'pausing', commands: [running] }, 'pausing'],
       [{ status: 'pausing', by: 'itself', reason: 'budget' }, 'pausing by itself: budget'],
+      [paused([BEN]), 'paused by ben@desk: B leaks memory'],
+      [paused([BEN, {}]), 'paused by ben@desk: B leaks memory; and by others'],
       [paused([BEN, { by: 'ana', reason: 'night tariff' }, { by: 'eve' }]),
         'paused by ben@desk: B leaks memory; and by ana: night tariff; and by eve'],
       [paused([BEN, { by: 'ana' }, { by: 'eve' }, {}]),

@@ -384,27 +384,33 @@ describe('The web API of control-board', LIMIT, () => {
     assert.deepEqual([...posted], ['POST /api/answer?id=x&by=ana%40phone&reason=y']);
   });
 
-  it('returns the latest 50 entries of a log, of which only texts that are harmless', {
+  it('returns the latest 50 entries of a log on this machine, and nothing of other files', {
     skip: lacks('Unix'),
   }, async (t) => {
-    const saves = [3, 2, 1].map((age) => outcome(age, `k${age}`, { command: 'save-state' }));
-    const statuses = Array.from({ length: 60 }, (_, index) => entry(9, 'status', { status: `s${index}` }));
-    const infos = [
-      infoOf(writeLog(t, ...statuses, ...saves)), infoOf(writeLog(t, ...HOSTILE_LINES, outcome(1, 'last'))),
-      infoOf('/etc/passwd'), infoOf('', { log: undefined }),
+    const hostile = writeLog(t, ...HOSTILE_LINES, outcome(1, 'last'));
+    const path = writeLog(
+      t, ...Array.from({ length: 60 }, (_, index) => entry(9, 'status', { status: `s${index}` })),
+      ...Array.from({ length: 3 }, (_, index) => outcome(3 - index, `k${index}`, { command: 'save-state' })),
+    );
+    const infos: [info: object, note: string, count: number][] = [
+      [infoOf(path), '', 50], [infoOf(hostile), '', 50], [infoOf(path, { host: 'gpu1' }), `logs on gpu1 to ${path}`, 0],
+      [infoOf(path, { log: undefined }), NO_LOG, 0],
+      [infoOf('/etc/passwd'), 'no readable entries in /etc/passwd', 0],
+      [infoOf('/dev/zero'), 'no readable entries in /dev/zero', 0], [infoOf(hostile, { name: 'other' }), '', 1],
     ];
-    const webs = await Promise.all(infos.map((info) => startWeb(t, () => ({ ...INFO, ...info }))));
+    const webs = await Promise.all(infos.map(([info]) => startWeb(t, () => ({ ...INFO, ...info }))));
     const one = await startBoard(t, webs.map(({ target }) => target));
     const logs: LogPart[] = [];
-    for (const [id, { log }] of infos.entries()) {
+    for (const [id, [info, note, count]] of infos.entries()) {
       const { hasLog } = await untilSystem(one, ({ status }) => status === 'active', id);
-      assert.equal(hasLog, log !== undefined);
-      logs.push(await (await one.get(`/api/logs/${id}`)).json() as LogPart);
+      assert.equal(hasLog, Object(info).log !== undefined);
+      const log = await (await one.get(`/api/logs/${id}`)).json() as LogPart;
+      assert.deepEqual([log.note, log.entries.length], [note, count], `${id}`);
+      for (const { text } of log.entries) assertHarmless(text);
+      logs.push(log);
     }
-    const notes = ['', '', 'no readable entries in /etc/passwd', NO_LOG];
-    assert.deepEqual(logs.map(({ note, entries }) => [note, entries.length]), notes.map((note) => [note, note ? 0 : 50]));
-    for (const { text } of logs.flatMap(({ entries }) => entries)) assertHarmless(text);
-    assert.doesNotMatch(JSON.stringify(logs), /foreign|root:/);
+    assert.doesNotMatch(JSON.stringify(logs.slice(0, -1)), /foreign|root:/);
+    assert.deepEqual(logs.at(-1)?.entries.map(({ text }) => text), ['foreign']);
     const [first, ...others] = logs[0]?.entries.reverse() ?? [];
     assert.deepEqual([first?.text, first?.count], ['save-state by ana done in 0.25 s', 3]);
     assert.ok(Number(first?.at) - Number(first?.firstTime) > 119_000, 'from the first to the last');

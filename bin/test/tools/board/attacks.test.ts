@@ -35,14 +35,17 @@ const IMPATIENT = preload(`
 /** `Host`, by the options of the board. `test/module/policy.test.ts` has more. */
 const HOSTS: readonly [options: string[], status: number, hosts: string[]][] = [
   [[], 200, ['LOCALHOST:1', '[::1]:8391', '192.168.1.7']],
-  [[], 403, ['0.0.0.0', 'localhost.', 'x.localhost', 'evil.example:8391', 'localhost@evil', '']],
+  [[], 403, [
+    '0.0.0.0', '[::]:80', 'localhost.', 'x.localhost', '127.1', 'evil.example:8391', 'localhost@evil', '::1', '',
+  ]],
   [['--listen', '0x7f.1:0', '--allow-host', 'box.lan', '--allow-host', '.example.org'], 200, [
     '0X7f.1:80', 'BOX.lan:8391', 'a.B.Example.ORG', 'localhost',
   ]],
   [['--listen', '0x7f.1:0', '--allow-host', 'box.lan', '--allow-host', '.example.org'], 403, [
-    '0x7f.2', 'a.box.lan', 'example.org.evil',
+    '0x7f.2', 'a.box.lan', 'example.org.evil', '0.0.0.0',
   ]],
-  [['--allow-host', '*'], 200, ['evil.example', '127.1']], [['--allow-host', '*'], 403, ['0.0.0.0', '', 'x:y']],
+  [['--allow-host', '*'], 200, ['evil.example', 'X:80', 'localhost.', '127.1', '[::1]']],
+  [['--allow-host', '*'], 403, ['0.0.0.0', '[::]:80', '', 'x:y', '::1']],
 ];
 
 describe('control-board keeps others out', LIMIT, () => {

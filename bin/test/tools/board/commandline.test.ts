@@ -22,6 +22,7 @@ describe('The command line of control-board', LIMIT, () => {
     await refuses(t, 'board', [
       [['--listen', ':80'], "the host of --listen ':80' must be a host name or an IP address, got ''"],
       [['--listen', '9000'], "--listen must be HOST or HOST:PORT, such as localhost:9000, got '9000'"],
+      [['--listen', 'http://localhost:8390'], /^the (host|port) of --listen 'http:.* must be .*, got '/],
       [['--listen', 'a b:80'], "the host of --listen 'a b:80' must be a host name or an IP address, got 'a b'"],
       [['--listen', '\x1b[2J:80'],
         "the host of --listen ' [2J:80' must be a host name or an IP address, got '\\x1B[2J:80'"],
@@ -35,9 +36,12 @@ describe('The command line of control-board', LIMIT, () => {
       [['--allow-host', 'http://box'], /^--allow-host must be .*, got 'http:\/\/box'$/],
       [['--allow-host='], /^--allow-host must be .*, got ''$/],
       [['--key-file='], '--key-file must not be empty'], [['--view-key-file='], '--view-key-file must not be empty'],
+      [['80'], /^there is no system '80' in '[^']+'.*; an address has a port, such as gpu1:8391 or :9000$/],
       [['--targets', '/nowhere/targets'],
         /^cannot use the targets file '\/nowhere\/targets': ENOENT: no such file or directory, stat /],
+      [['--dir='], '--dir must not be empty'],
       [['--dir', '/nowhere', NOWHERE], /^--dir must be a folder that can be read, got '\/nowhere': ENOENT: /],
+      [[NOWHERE, '--dir', 'package.json'], /^--dir must be a folder that can be read, got 'package\.json': ENOTDIR: /],
     ]);
   });
 

@@ -137,7 +137,8 @@ describe('What control-board knows of systems', LIMIT, () => {
 
     silent.set({ silent: true });
     for (const [command, text] of [
-      ['pause', /^paused \(/], ['save-state', /^save-state accepted, but the server reports no outcome$/], ['shutdown', /^offline \(/],
+      ['pause', /^paused \(/], ['resume', /^active \(/],
+      ['save-state', /^save-state accepted, but the server reports no outcome$/], ['shutdown', /^offline \(/],
     ] as const) {
       await board.post(`/api/systems/0/${command}`);
       const { fields, commands } = await untilSystem(board, ({ sent }) => sent.some((one) => {
@@ -145,7 +146,7 @@ describe('What control-board knows of systems', LIMIT, () => {
       }));
       assert.deepEqual([fields, commands], [[], []]);
     }
-    assert.deepEqual(posted, ['pause', 'save-state', 'shutdown']);
+    assert.deepEqual(posted, ['pause', 'resume', 'save-state', 'shutdown']);
     for (const status of [SystemStatus.ACTIVE, SystemStatus.PAUSED]) { // it dies and comes back
       await untilSystem(board, (system) => system.status === 'offline', 1);
       const { server } = await startServer(t, { host: '127.0.0.1', port: mortal, systemStatus: () => status });
@@ -306,7 +307,7 @@ const BODIES: readonly [what: string, body: string][] = [
       status: 'paused', holds: Array(20).fill({ by: HOSTILE, reason: HOSTILE.repeat(3), since: HOSTILE }),
       detail: { [HOSTILE]: 5, of: 9 },
     },
-    'a hostile status': { status: HOSTILE },
+    'a hostile status': { status: HOSTILE }, 'no text as status': { status: [1e300] },
     'wrong entries': {
       status: 'paused', asks: [...NOTHINGS, { message: {}, parameters: [1], at: 1e300 }, { parameters: { length: 5 } }],
       holds: [...NOTHINGS, { by: {}, reason: [1], since: 1e300 }], commands: [...NOTHINGS, { command: {} }],
