@@ -102,6 +102,7 @@ describe('What control-board knows of systems', LIMIT, () => {
       if (id === 0) assert.ok(missed.length < samples.length / 20, `${missed.length} are missed`);
       const coveredMs = Number(samples.at(-1)?.[0]) - Number(samples[0]?.[0]);
       assert.ok(coveredMs <= HOUR_MS && coveredMs > 0.9 * HOUR_MS, `${coveredMs} ms`);
+      assert.ok(Number(samples.at(-1)?.[0]) >= Number(times.at(-1)), 'the latest is among them');
       const { length } = times.filter((time) => time > Number(samples.at(-1)?.[0]) - HOUR_MS);
       const isThinned = samples.length <= 301 && samples.length >= Math.min(150, length - 1);
       assert.ok(isThinned, `${samples.length} of ${length} samples`);
