@@ -7,8 +7,8 @@
 //   @ gpu1/a-1 {}              the same in the folder gpu1/, as if on another machine
 //   @ b {}                     without a process id or `.sock`: at a port, which is shown as 127.0.0.1:B
 //   & train.jsonl end('4:00')  a file of the folder gets lines: texts, and objects as JSON; a function gets its path
-//   $ status a                 the tool; with `$b status`, at the address of b; with `$ CONTROL_BY=ana pause`, with this
-//                              variable. In `CONTROL_PORT=:B` and `--port=:B`, it is the number of the port alone
+//   $ status a                 the tool; with `$b status`, at the address of b; with `$ CONTROL_BY=ana pause`, with a
+//                              variable; `CONTROL_PORT=:B` and `--port=:B` have the number of the port alone
 //   < pause                    a line of its standard input
 //   active                     what it prints; lines of stderr begin with `! `, the last one with a code other than 0
 //   > a-1 POST /api/pause      what systems receive, other than GET, without the usual sender; nothing else may arrive
