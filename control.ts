@@ -1,4 +1,4 @@
-/*! control.ts 0.25.1 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.26.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve */
 //
@@ -22,6 +22,7 @@
 //
 //   GET  /api/status       200 {"status":"active"}, or "pausing", "paused", "resuming", "shutting down"
 //   GET  /api/info         the status, who caused it and why, the latest commands, and what the program is doing
+//   GET  /api/stack        200 {"stack":["work (file:///app/train.mjs:41:7)", …]}: where it is, even in an endless loop
 //   POST /api/pause        200 {"result":"ok"}: the command is on the queue; 503 {"error":"…"}: its lane is full
 //        /api/resume, /api/shutdown, /api/save-state: the same; with `Prefer: wait=60`, the outcome of the command
 //        /api/evaluate {"episodes":200}: the same for an own command, which the program declares; 400 {"error":"…"}
@@ -43,7 +44,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
-/** The version of this file. */ export const VERSION: string = '0.25.1';
+/** The version of this file. */ export const VERSION: string = '0.26.0';
 /** The default host name of servers and clients. */ export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
@@ -57,7 +58,11 @@ const SOMEBODY = 'somebody'; // holds the pause of a sender without a name
 const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown
 const WARNING = 'ControlWarning';
 const BASE_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxQueueSize', 'maxConnections', 'log'];
-const SERVER_OPTIONS = ['systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', ...BASE_OPTIONS];
+const SERVER_OPTIONS = [
+  'systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', 'onOverdue', ...BASE_OPTIONS,
+];
+const REQUEST_OPTIONS = ['wait', 'by', 'reason', 'expires', 'within', 'mine', 'arguments', 'id', 'tag', 'signal'];
+const READABLE = ['status', 'info', 'stack']; // endpoints
 const LAUNCH_OPTIONS = ['webApiAddress', 'startPaused', ...BASE_OPTIONS];
 const interruptions: WeakSet<object> = new WeakSet(); // the errors by which commands interrupt steps
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
@@ -120,6 +125,7 @@ export interface CommandRequest<Name extends string = never> {
   arguments: Record<string, boolean | number | string>; // with the defaults; empty unless declared
   by?: string | undefined;
   reason?: string | undefined;
+  within?: number | undefined; // seconds from its acceptance after which a `shutdown` without an outcome kills
 }
 
 /** Options of `ask()`. */ export interface AskOptions<Types = Record<string, keyof ValueTypes>> {
@@ -154,6 +160,8 @@ export interface CommandOutcome {
 //    ACCEPTED      both    both    numbers commands and questions
 //    LOST          both    both    how many lines the log lacks
 //    CHANGES       both    thread  counts what changes in /api/info: its tag
+//    LOOKS         host    thread  counts the looks at its stack; odd during one
+//    INSPECTED     host    thread  1 while its inspector is open
 //    NEWS          host    thread  counts changes by the host, and its samples; a bell
 //    HEARD         host    thread  counts its looks and samples
 //    ACKNOWLEDGED  host    thread  SEQUENCE before its latest sample
@@ -165,7 +173,8 @@ export interface CommandOutcome {
 // stores what it has read in ACKNOWLEDGED: the sample is newer than all that SEQUENCE had counted.
 
 const CELL = {
-  SEQUENCE: 0, REQUESTED: 1, RESPONDED: 2, STOP: 3, DETAIL: 4, ACCEPTED: 5, LOST: 6, CHANGES: 7, NEWS: 8,
+  SEQUENCE: 0, REQUESTED: 1, RESPONDED: 2, STOP: 3, DETAIL: 4, ACCEPTED: 5, LOST: 6, CHANGES: 7, NEWS: 8, LOOKS: 9,
+  INSPECTED: 10,
   HEARD: 16, ACKNOWLEDGED: 17, // in a cache line of their own: they are written at each look
 } as const;
 
@@ -226,7 +235,14 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
       const limit = Atomics.load(limits, slot);
       return limit > 0 && readClock() - (times[4 * slot + openedAt] as number) >= limit ? limit : 0;
     },
-    /** Lets a record never expire. */ keep(slot: number): void { Atomics.store(limits, slot, 0); },
+    /** Lets a record never expire. */
+    keep(slot: number): void { if (Atomics.load(limits, slot) > 0) Atomics.store(limits, slot, 0); },
+    /** Whether a command without an outcome has exceeded its `within`, which is in the place of a limit, below 0. */
+    isOverdue(slot: number): boolean {
+      const limit = -1 - Atomics.load(limits, slot);
+      const isOpen = table.isPending(slot) || table.stateOf(slot) === 'expired'; // a thread may have died at the kill
+      return limit >= 0 && isOpen && readClock() - (times[4 * slot + openedAt] as number) >= limit;
+    },
     /** Ends the questions that have expired. */
     expireQuestions(): void {
       const { first, size } = rings.question;
@@ -460,14 +476,16 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
   const link = {
     report, table, host, log,
     /** Puts a command on the queue, and returns its slot, unless its lane is full. release() follows. */
-    enqueue(code: number, text: string, expires: number): number | null {
+    enqueue(code: number, text: string, limit: number): number | null {
       const lane = code < commandNames.length ? 'client' : 'own';
       if (queue.count(lane) >= maxQueueSize) return null;
       const slot = table.claim(lane);
       if (slot % 8 === 0) host.checkWaits(); // a lane has 32 slots more than can wait: nobody misses an outcome
       if (log?.lacks(slot) === true) log.write();
       Atomics.compareExchange(memory, cells.STOP, slot + 1, 0);
-      table.open(slot, code, text, expires, Date.now(), log?.write);
+      table.open(slot, code, text, limit, Date.now(), log?.write);
+      if (limit === -1) link.enforce(); // before the host sees it
+      else if (limit < 0) setTimeout(link.enforce, -1 - limit);
       if (queue.isStop(slot)) Atomics.store(memory, cells.STOP, slot + 1);
       Atomics.add(memory, cells.SEQUENCE, 1);
       return slot;
@@ -478,6 +496,27 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
       if (link.nameOf(slot) === 'shutdown') Atomics.notify(memory, cells.RESPONDED);
       host.wakeIfAwaited();
     },
+
+    /** Kills the program if a shutdown has no outcome in time, unless the host is faster. */
+    enforce(): void {
+      const { first, size } = data.table.rings.client;
+      for (let slot = first; slot < first + size; slot += 1) {
+        if (!table.isOverdue(slot)) continue;
+        if (data.isSupervisor) {
+          Atomics.store(data.table.limits, slot, 0); // it is told once
+          report({ type: 'overdue' });
+        } else if (table.stateOf(slot) === 'expired' || table.change(slot, 'expired')) {
+          process.on('exit', link.kill); // after the removal of the socket, even if the host ends the thread first
+          log?.write();
+          host.checkWaits();
+          setTimeout(link.exit, 10); // after the responses
+        }
+      }
+    },
+    exit(): void {
+      try { process.exit(); } finally { link.kill(); } // the removal may have failed
+    },
+    kill(): void { process.kill(process.pid, 'SIGKILL'); },
 
     /** Returns the command that waits and is about to withdraw the questions: a posted one has done so. */
     waitingStop(): string | undefined {
@@ -632,8 +671,9 @@ function followHost(data: ThreadData, table: Table) {
 /** Returns a command, or a question that has ended, as `/api/info` lists it. */
 function commandOf(record: SlotRecord, commandNames: readonly string[]): CommandInfo {
   const { id, code, state, at, takenAt, given, result: { value, valueOmitted } } = record;
-  const error = state === 'expired' || state === 'withdrawn' ? state : record.result.error;
   const isQuestion = record.kind === 'question';
+  const error = state === 'withdrawn' || (state === 'expired' && isQuestion) ? state
+    : state === 'expired' ? `the program has not ended within ${given.within} s and is killed` : record.result.error;
   const { by, reason, arguments: values } = isQuestion ? record.result : given;
   const isShown = isQuestion || JSON.stringify(values ?? '').length <= 200;
   return {
@@ -641,7 +681,7 @@ function commandOf(record: SlotRecord, commandNames: readonly string[]): Command
     arguments: isShown ? values : undefined,
     at: new Date(at).toISOString(), takenAt: state === 'taken' ? new Date(takenAt).toISOString() : undefined,
     state: state === 'taken' ? 'running' : state === 'done' ? 'done' : error === undefined ? 'waiting' : 'failed',
-    value, valueOmitted, error, seconds: record.seconds, by, reason,
+    value, valueOmitted, error, seconds: record.seconds, by, reason, within: given.within,
   };
 }
 
@@ -667,9 +707,9 @@ function createLog(data: ThreadData, table: Table, readClock: () => number, repo
       setInterval(log.write, 250);
     },
     fieldsOf(event: string, record: SlotRecord): object {
-      const { id, code, given: { by, reason, name: own, arguments: values, holds, during } } = record;
+      const { id, code, given: { by, reason, within, name: own, arguments: values, holds, during } } = record;
       if (event === 'ask') return Object.assign({ id }, record.given);
-      if (event === 'command') return { id, command: commandNames[code] ?? own, arguments: values, by, reason };
+      if (event === 'command') return { id, command: commandNames[code] ?? own, arguments: values, by, reason, within };
       if (event !== 'status') return commandOf(record, commandNames);
       const isLong = JSON.stringify(holds).length > 4000; // a line has at most 16 KiB
       const shown = isLong ? holds?.map((hold) => ({ by: hold.by, since: hold.since })) : holds;
@@ -850,6 +890,65 @@ function createPolicy({ host, token, allowedHosts }: ThreadData) {
   };
 }
 
+// ── The stack ──
+//
+// Through Node's inspector, the thread has the host call #onReach() in the middle of whatever that does. No port
+// opens, and nothing is slower before. What runs there may interrupt Node's own code, which is not re-entrant, or a
+// built-in function. So it uses nothing of Node, no regular expression (RegExp.$1 would change), no timer and no Buffer
+// (its pool is shared): only Atomics, typed arrays, strings and objects. Connecting, posting and disconnecting at once
+// lets the evaluation come first, and leaves no session open, which would delay an exit. The frames come through shared
+// memory.
+
+/** Sends the call stack of the host. Requests share a look; while one is on its way, another follows after 5 s. */
+function followStack(data: ThreadData, host: ReturnType<typeof followHost>, { send }: ReturnType<typeof serve>) {
+  const { memory, cells: { LOOKS, INSPECTED }, reach, stack } = data;
+  const freshMs = 100; // a stack this young is reused
+  const limitMs = 1000; // native code, which no look interrupts, may take longer
+  const silent = prepare(504, { error: 'The program has not responded within 1 s: it runs native code or is stopped' });
+  let [looks, lookedAt, sentAt] = [Atomics.load(memory, LOOKS), -Infinity, -Infinity];
+  const stacks = {
+    get(connection: Connection): void {
+      const isInspected = Atomics.load(memory, INSPECTED) === 1;
+      const error = data.obstacle || (isInspected ? 'A look beside an open inspector could crash the program' : '');
+      if (error !== '') return send(connection, prepare(501, { error }));
+      const now = performance.now();
+      if (stacks.isKnown(now - freshMs)) return stacks.respond(connection, -Infinity);
+      if (stacks.isKnown(sentAt) || now - sentAt >= 5 * limitMs) stacks.look(); // one may be lost
+      const since = sentAt;
+      host.wait(connection, () => stacks.isKnown(since), () => stacks.respond(connection, since), now + limitMs);
+    },
+    /** Sends the frames, innermost first, if there has been a look since then. */
+    respond(connection: Connection, since: number): void {
+      const frames = stacks.isKnown(since) ? stacks.frames() : null;
+      send(connection, frames === null ? silent : prepare(200, { stack: frames }));
+    },
+    look(): void {
+      sentAt = performance.now();
+      const session = new (process.getBuiltinModule('node:inspector').Session)();
+      session.connectToMainThread();
+      session.post('Runtime.evaluate', { expression: reach }); // a constant: nothing that a client has sent
+      session.disconnect();
+    },
+    isKnown(since: number): boolean {
+      const count = Atomics.load(memory, LOOKS);
+      if (count !== looks && count % 2 === 0) [looks, lookedAt] = [count, sentAt]; // or later: it may be found later
+      return lookedAt >= since;
+    },
+    frames(): string[] | null {
+      for (let tries = 0; tries < 100; tries += 1) {
+        const count = Atomics.load(memory, LOOKS);
+        const frames: string[] = [];
+        for (let at = 0; at < stack.length && stack[at] !== 0; at += 1 + (stack[at] as number)) {
+          frames.push(tidy(String.fromCharCode(...stack.slice(at + 1, at + 1 + (stack[at] as number)))));
+        }
+        if (count % 2 === 0 && Atomics.load(memory, LOOKS) === count) return frames; // else the host looks again
+      }
+      return null;
+    },
+  };
+  return stacks;
+}
+
 // ── HTTP ──
 
 type Link = ReturnType<typeof linkToHost>;
@@ -873,7 +972,8 @@ function prepare(statusCode: number, value: object | null, ...given: string[]) {
 }
 
 /** What the thread reports to the host: a text is a warning. */
-type ThreadMessage = string | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure);
+type ThreadMessage = string | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure)
+  | { type: 'overdue' };
 type Report = (message: ThreadMessage) => void;
 type Failure = { message: string; code?: string | undefined }; // Node's, such as EADDRINUSE
 
@@ -1082,6 +1182,7 @@ function renderRejection(statusCode: number): string {
 function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof serve>) {
   const { commandNames, statusNames } = data;
   const { host, table } = link;
+  const stacks = followStack(data, host, server);
   const ok = prepare(200, { result: 'ok' });
   const wrongMethod = { error: 'Invalid API method' };
   const statusTags = statusNames.map((status) => `"${status.replace(' ', '-')}"`);
@@ -1094,7 +1195,7 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
       response.req.read(); // otherwise Node drains an empty body after each response
       const { method } = response.req;
       const { path } = connection.head;
-      if (path === '/api/status' || path === '/api/info') {
+      if (path === '/api/status' || path === '/api/info' || path === '/api/stack') {
         if (method === 'GET' || method === 'HEAD') return routes.get(connection);
         return server.send(connection, prepare(405, wrongMethod, 'Allow', 'GET, HEAD'));
       }
@@ -1119,6 +1220,7 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
 
     /** Sends the status or the information once it is fresh, or a 304 if the client knows it. */
     get(connection: Connection): void {
+      if (connection.head.path === '/api/stack') return stacks.get(connection);
       host.whenSampled(connection, false, () => {
         if (routes.knownTag(connection) === null || !server.mayWait(connection)) return routes.sendIfNew(connection);
         server.wait(connection, () => routes.knownTag(connection) === null, () => routes.sendIfNew(connection));
@@ -1146,7 +1248,7 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
 
     /** Puts a command on the queue, and responds at once or with its outcome. */
     enqueue(connection: Connection, code: number, declared: Given = {}): void {
-      let [text, expires] = ['', 0];
+      let [text, limit] = ['', 0];
       const { body, head: { query } } = connection;
       const command = commandNames[code];
       const isLarge = body.length > routes.maxArguments;
@@ -1156,21 +1258,18 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
       }
       if (query !== '' || declared.name !== undefined) { // most have neither, which saves a tenth of a POST
         const given = new URLSearchParams(query);
-        const known = ['by', 'reason', 'expires', ...command === 'resume' ? ['mine'] : []];
-        const fault = faultIn(given, known);
+        const own = command === 'resume' ? ['mine'] : command === 'shutdown' ? ['within'] : [];
+        const fault = faultIn(given, ['by', 'reason', 'expires', ...own]);
         if (fault !== '') return server.send(connection, prepare(400, { error: fault }));
         const [by, reason] = ['by', 'reason'].map((name) => tidy(given.get(name) ?? '') || undefined);
-        const [seconds, mine] = [given.get('expires'), given.get('mine') ?? 'false'];
-        expires = 1000 * Number(seconds);
-        const isInteger = seconds === null || (/^[1-9]\d{0,4}$/.test(seconds) && expires <= 86_400_000);
-        if (!isInteger || !/^(true|false)$/.test(mine)) {
-          const form = isInteger ? 'mine must be true or false' : 'expires must be an integer from 1 to 86400';
-          const error = `${form}, got ${JSON.stringify(tidy(isInteger ? mine : seconds))}`;
-          return server.send(connection, prepare(400, { error }));
-        }
-        text = JSON.stringify(Object.assign({ by, reason, mine: mine === 'true' || undefined }, declared));
+        const within = given.has('within') ? Number(given.get('within')) : undefined;
+        limit = within === undefined ? 1000 * Number(given.get('expires')) : -1 - 1000 * within;
+        const mine = given.get('mine') === 'true' || undefined;
+        text = JSON.stringify(Object.assign({ by, reason, mine, within }, declared));
       }
-      const slot = link.enqueue(code, text, expires);
+      const error = 'process 1 cannot be killed: start its container with an init, as docker run --init does';
+      if (limit < 0 && data.isUnkillable) return server.send(connection, prepare(501, { error }));
+      const slot = link.enqueue(code, text, limit);
       if (slot === null) return server.send(connection, queueFull);
       if (server.mayWait(connection)) {
         server.wait(connection, () => !table.isPending(slot), () => routes.sendOutcome(connection, slot));
@@ -1230,13 +1329,24 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
   return routes;
 }
 
-/** Says which parameter of a query would be ignored; empty if none would. */
+/** Says which parameter of a query is wrong or would be ignored; empty if none is. */
 function faultIn(query: URLSearchParams, known: readonly string[]): string {
   const names = [...query.keys()];
   const wrong = names.find((name, index) => !known.includes(name) || names.indexOf(name) !== index);
-  if (wrong === undefined) return '';
-  const fault = known.includes(wrong) ? `${wrong} is given twice` : `unknown parameter ${tidy(wrong, 100)}`;
-  return `${fault}: ${known.join(', ')}`;
+  const fault = known.includes(wrong ?? '') ? `${wrong} is given twice` : `unknown parameter ${tidy(wrong ?? '', 100)}`;
+  if (wrong !== undefined) return `${fault}: ${known.join(', ')}`;
+  if (query.has('expires') && query.has('within')) return 'expires and within exclude each other';
+  const forms: [name: string, form: RegExp, words: string][] = [
+    ['expires', /^[1-9]\d{0,4}$/, 'an integer from 1 to 86400'],
+    ['within', /^(0|[1-9]\d{0,4})$/, 'an integer from 0 to 86400'],
+    ['mine', /^(true|false)$/, 'true or false'],
+  ];
+  for (const [name, form, words] of forms) {
+    const text = query.get(name);
+    const isValid = text === null || (form.test(text) && !(Number(text) > 86_400));
+    if (!isValid) return `${name} must be ${words}, got ${JSON.stringify(tidy(text))}`;
+  }
+  return '';
 }
 
 /** Checks values, and returns them with the defaults, in the order of the parameters. Errors begin with the path. */
@@ -1450,14 +1560,15 @@ function runThread(): void {
   parentPort?.on('message', server.close);
   setInterval(server.closeIdle, 16_000); // the responses say 15 s
   setInterval(link.host.checkWaits, 250);
+  setInterval(link.enforce, 250);
   setInterval(listening.keepSocket, 250);
   try { listening.start(); } catch (error: any) { listening.fail(error); } // Deno throws past uncaughtException
 }
 
 const THREAD_FUNCTIONS = [
   openTable, openQueue, onRing, ringBell, tidy, linkToHost, followHost, commandOf, eventsSince, createLog, underLock,
-  prepare, readHead, isAllowedHost, createPolicy, serve, createListener, renderRejection, createRoutes, faultIn,
-  validate, checkTrusted, listen,
+  followStack, prepare, readHead, isAllowedHost, createPolicy, serve, createListener, renderRejection, createRoutes,
+  faultIn, validate, checkTrusted, listen,
 ];
 
 // ── WebApiServer: the host's side ──
@@ -1505,6 +1616,8 @@ const THREAD_FUNCTIONS = [
   log?: string | undefined;
   /** The saved cause of the first status, or holds of the pause, oldest first. Default: none, and `since` is now. */
   cause?: StatusCause | readonly StatusCause[] | undefined;
+  /** For a supervisor: called when `within` of a shutdown has passed, instead of a SIGKILL to its own process. */
+  onOverdue?: (() => void) | undefined;
 }
 
 /**
@@ -1574,7 +1687,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   const {
     systemStatus, describe, name = parsePath(process.argv[1] ?? process.execPath).name, host = DEFAULT_HOST,
     port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, autoReport = true, token, allowedHosts = [],
-    maxConnections = 64, cause = [], log,
+    maxConnections = 64, cause = [], onOverdue, log,
   } = options;
   check('systemStatus', systemStatus, 'function', 'a function');
   if (describe !== undefined) check('describe', describe, 'function', 'a function');
@@ -1583,6 +1696,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   checkInteger('port', port, 0, 65_535);
   checkInteger('maxQueueSize', maxQueueSize, 1, 1000);
   check('autoReport', autoReport, 'boolean', 'a boolean');
+  if (onOverdue !== undefined) check('onOverdue', onOverdue, 'function', 'a function');
   checkInteger('maxConnections', maxConnections, 1, 65_536);
   checkToken(token);
   if (log !== undefined) check('log', log, 'string', 'the path of a file', /^[^\0]*[^\0/]$/.test(log));
@@ -1600,6 +1714,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   // A session's folder goes at logout; only root can make it: tools look in both.
   const other = socketPath?.replace(/^\/run\/user\/(\d+)\/control\/(?=[^/]+$)/, '/tmp/control-$1/');
   const given = socketPath === undefined ? [] : [socketPath, other as string];
+  const place = `runtime-control-${readClock()}-${Math.random()}`; // where the thread finds #onReach()
   return {
     memory: new Int32Array(new SharedArrayBuffer(128)), waiters: new Int32Array(new SharedArrayBuffer(64)),
     cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
@@ -1608,6 +1723,11 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
     ahead: 0, // of Date before the clock, when the thread starts
     log: log === undefined ? undefined : resolvePath(log),
     hasDetail: describe !== undefined,
+    isSupervisor: onOverdue !== undefined,
+    obstacle: onOverdue === undefined ? findObstacle() : 'The stack of another process is not available',
+    isUnkillable: process.pid === 1 && process.platform === 'linux' && onOverdue === undefined,
+    place, reach: `process.getBuiltinModule('node:worker_threads')[Symbol.for('${place}')]?.()\n//# sourceURL=${place}`,
+    stack: new Uint16Array(new SharedArrayBuffer(2 * (50 * 201 + 1))), // 50 frames: the size, and up to 200 characters
     first: { ...causes[0] ?? checkCause({}), code: -1, holds: causes.reduce<readonly Hold[]>(addHold, []) },
     about: {
       name: tidy(name), pid: process.pid,
@@ -1620,6 +1740,48 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
     socketPaths: isNamed ? folders.map((folder) => `${folder}/${socketName}`) : [...new Set(given)],
     isInFolder: isNamed || options.socketPath?.endsWith('/') === true,
   };
+}
+
+/** Returns why the thread cannot look at the host's stack; empty if it can. */
+function findObstacle(): string {
+  const { versions: { bun, deno }, features, permission } = process as any; // in part newer than the oldest Node
+  const isPermitted = permission === undefined || permission.has('inspector') === true;
+  const where = bun !== undefined ? 'on Bun' : deno !== undefined ? 'on Deno' : !isMainThread ? 'in a worker thread'
+    : features.inspector !== true ? 'in this build of Node' : isPermitted ? '' : 'with --permission';
+  return where && `Node's inspector is not available ${where}`;
+}
+
+/** Returns an Error whose stack is call sites: of a realm of its own, so that no look touches the program's Error. */
+function createTracer(): Tracer {
+  const prepareStackTrace = (_: Error, sites: NodeJS.CallSite[]): unknown => sites;
+  const vm = process.getBuiltinModule('node:vm');
+  const context = vm.createContext({}); // kept, because V8 asks its global object for `Error.prepareStackTrace`
+  return Object.assign(vm.runInContext('Error', context), { stackTraceLimit: 60, prepareStackTrace, context });
+}
+
+type Tracer = new () => { stack: NodeJS.CallSite[] | string };
+
+/**
+ * Writes the frames below the expression of a place: for each, its size and characters; then 0.
+ *
+ * @param trace A text if the look interrupts the formatting of another trace.
+ */
+function writeFrames(stack: Uint16Array, trace: NodeJS.CallSite[] | string, place: string): void {
+  let end = 0;
+  let isBelow = false;
+  const sites = typeof trace === 'string' ? trace.split('\n    at ') : trace;
+  for (let index = 0, left = 50; index < sites.length && left > 0; index += 1) {
+    const text = `${sites[index]}`;
+    if (isBelow) {
+      const size = text.length < 200 ? text.length : 200;
+      stack[end] = size;
+      for (let at = 0; at < size; at += 1) stack[end + 1 + at] = text.charCodeAt(at);
+      end += 1 + size;
+      left -= 1;
+    }
+    isBelow ||= text.includes(place);
+  }
+  stack[end] = 0;
 }
 
 /** A status, its cause, and the holds of the pause. */
@@ -1655,9 +1817,13 @@ export class WebApiServer<Name extends string = never> {
   #interrupt: AbortController | null = null; // of `signal`
   #isFollowing = false; // each command wakes the host
   readonly #warned: Set<string> = new Set();
+  // The thread finds #onReach() here: in Jest, `globalThis` is not that of the main context.
+  readonly #exports: object = process.getBuiltinModule('node:worker_threads');
+  readonly #Tracer: Tracer | null;
 
   constructor(options: WebApiServerOptions<Name>) {
     this.#data = prepareThreadData(options);
+    this.#Tracer = this.#data.obstacle === '' ? createTracer() : null;
     this.#options = { ...options };
     this.#memory = this.#data.memory;
     this.#published = this.#before = this.#data.first;
@@ -1687,10 +1853,14 @@ export class WebApiServer<Name extends string = never> {
     this.#publish();
     const { host: boundHost, socketPath } = this.#data;
     const host = boundHost === '0.0.0.0' || boundHost === '::' ? DEFAULT_HOST : boundHost;
+    this.#noteInspector();
+    const place = Symbol.for(this.#data.place);
+    Object.defineProperty(this.#exports, place, { value: () => this.#onReach(), configurable: true });
     try {
       await this.#startThread();
     } catch (error) {
       const { code, message } = error as Failure;
+      Reflect.deleteProperty(this.#exports, place);
       const isTaken = code === 'EADDRINUSE' && Boolean(this.#data.port);
       const why = isTaken ? await describeUser(host, this.#data.port as number) : '';
       if (this.#state === 'starting') this.#state = 'idle';
@@ -1962,8 +2132,10 @@ export class WebApiServer<Name extends string = never> {
   /** Returns the command taken last. */
   #readRequest(): CommandRequest<string> {
     if (this.#request !== null) return this.#request;
-    const { id, code, given: { by, reason, name, arguments: values = {} } } = this.#table.read(this.#taken as number);
-    return (this.#request = { command: COMMANDS[code] ?? name as string, id, arguments: values, by, reason });
+    const { id, code, given } = this.#table.read(this.#taken as number);
+    const { by, reason, within, name, arguments: values = {} } = given;
+    const request = { command: COMMANDS[code] ?? name as string, id, arguments: values, by, reason };
+    return (this.#request = within === undefined ? request : { ...request, within });
   }
   #nameOf(slot: number): ControlCommand | undefined { return COMMANDS[this.#table.codeOf(slot)]; }
   get #runningName() { return this.#running === undefined ? undefined : this.#nameOf(this.#running); }
@@ -2029,8 +2201,13 @@ export class WebApiServer<Name extends string = never> {
   #sampleIfRequested(): void {
     const sequence = this.#load(CELL.SEQUENCE); // before the sample
     if (((this.#load(CELL.ACKNOWLEDGED) - this.#load(CELL.REQUESTED)) | 0) >= 0) return;
+    this.#noteInspector();
     this.#publish();
     this.#acknowledge(sequence);
+  }
+  #noteInspector(): void {
+    const isOpen = this.#data.obstacle === '' && process.getBuiltinModule('node:inspector').url() !== undefined;
+    Atomics.store(this.#memory, CELL.INSPECTED, Number(isOpen));
   }
 
   #load(cell: number): number { return Atomics.load(this.#memory, cell); }
@@ -2043,6 +2220,17 @@ export class WebApiServer<Name extends string = never> {
   #ringThread(): void {
     Atomics.add(this.#memory, CELL.NEWS, 1);
     ringBell(this.#data, CELL.NEWS);
+  }
+  /** The thread calls this in the middle of whatever the host does: see the section on the stack. */
+  #onReach(): void {
+    const reserve = (depth: number): number => (depth === 0 ? 0 : 1 + reserve(depth - 1));
+    reserve(500); // throws near the end of the call stack, before anything has changed
+    const begun = this.#load(CELL.LOOKS) | 1; // already odd if the time limit of a `vm` script has ended a look
+    Atomics.store(this.#memory, CELL.LOOKS, begun);
+    const { stack, place } = this.#data;
+    writeFrames(stack, new (this.#Tracer as Tracer)().stack, place);
+    Atomics.store(this.#memory, CELL.LOOKS, (begun + 1) | 0);
+    this.#ringThread();
   }
   #checkOpen(isBlocking: boolean = false): void {
     const isIdle = this.#state === 'idle' && this.#table.stateOf(this.#table.latest('posted')) === 'free';
@@ -2138,6 +2326,7 @@ export class WebApiServer<Name extends string = never> {
       worker.on('message', (message: ThreadMessage) => {
         if (typeof message === 'string') return this.#warnOnce(message);
         if (message.type === 'failed') return void (failure = message);
+        if (message.type === 'overdue') return this.#options.onOverdue?.();
         if (data.port !== null) data.port = message.port; // restarted threads use the same
         data.death = '';
         if (this.#state === 'starting' && message.isPublic) {
@@ -2191,6 +2380,7 @@ export class WebApiServer<Name extends string = never> {
     this.report({});
     this.#state = 'closed';
     this.withdraw(new Error('The server is closed'));
+    Reflect.deleteProperty(this.#exports, Symbol.for(this.#data.place));
     endTimer(this.#restartTimer);
     const worker = this.#worker;
     if (worker !== null) {
@@ -2213,9 +2403,10 @@ export class WebApiServer<Name extends string = never> {
 // ── WebApiClient ──
 
 /**
- * The outcome of a request. `value` is the status or the result of the command, or empty if nothing has changed since
- * the `tag`; `body` is the whole response. `phase` is how far a failed request got: `answered` by a control server;
- * `sent`, so a command may still take effect; or only `connect`. Without a response, `code` is Node's.
+ * The outcome of a request. `value` is the status, the lines of the stack or the result of the command, or empty if
+ * nothing has changed since the `tag`; `body` is the whole response. `phase` is how far a failed request got:
+ * `answered` by a control server; `sent`, so a command may still take effect; or only `connect`. Without a response,
+ * `code` is Node's.
  */
 export type WebApiReply =
   | Readonly<{ ok: true; value: string; body: Record<string, unknown>; tag: string | undefined }>
@@ -2231,6 +2422,7 @@ export type WebApiReply =
   /** Who sends the command: `ana@laptop`. Truncated to 200 characters. */ by?: string | undefined;
   /** Why. Truncated to 200 characters. */ reason?: string | undefined;
   /** 1 to 86,400 seconds, after which the command is no longer delivered. */ expires?: number | undefined;
+  /** For `shutdown`: 0 to 86,400 seconds, after which the program is killed. */ within?: number | undefined;
   /** For `resume`: releases only the hold of the sender. */ mine?: boolean | undefined;
   /** The tag of an earlier reply, for `status` and `info`. */ tag?: string | undefined;
   /** Cancels the request, which then counts as failed. */ signal?: AbortSignal | undefined;
@@ -2292,27 +2484,36 @@ export class WebApiClient {
     return reply.ok === true ? reply.body as unknown as SystemInfo : null;
   }
 
+  /** Requests where the program is: its functions, innermost first. Resolves with null if the request fails. */
+  async getStack(signal?: AbortSignal): Promise<string[] | null> {
+    const reply = await this.request('stack', { signal });
+    return reply.ok === true ? reply.body['stack'] as string[] : null;
+  }
+
   /** Sends `pause`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
   pause(): Promise<string | null> { return this.#send('pause'); }
   /** Resolves as `pause()` does. */ resume(): Promise<string | null> { return this.#send('resume'); }
   /** Resolves as `pause()` does. */ saveState(): Promise<string | null> { return this.#send('save-state'); }
-  /** Resolves as `pause()` does. */ shutdown(): Promise<string | null> { return this.#send('shutdown'); }
+  /** Resolves as `pause()` does. */ shutdown(options: Pick<RequestOptions, 'within'> = {}): Promise<string | null> {
+    return this.#send('shutdown', options);
+  }
 
-  async #send(command: ControlCommand): Promise<string | null> {
-    const reply = await this.request(command);
+  async #send(command: ControlCommand, options: Pick<RequestOptions, 'within'> = {}): Promise<string | null> {
+    const reply = await this.request(command, options);
     return reply.ok === true ? reply.value : null; // narrows without `strict`
   }
 
-  /** Requests `status`, `info` or a command, and resolves with the outcome. `wait` extends the time limit. */
+  /** Requests `status`, `info`, `stack` or a command, and resolves with the outcome. `wait` extends the time limit. */
   async request(endpoint: string, options: RequestOptions = {}): Promise<WebApiReply> {
-    check('endpoint', endpoint, 'string', 'status, info or the name of a command', COMMAND_NAME.test(endpoint));
-    checkOptions('request', options, ['wait', 'by', 'reason', 'expires', 'mine', 'arguments', 'id', 'tag', 'signal']);
-    const { wait, expires, mine, by = '', reason = '', id = '', signal } = options;
+    check('endpoint', endpoint, 'string', 'status, info, stack or the name of a command', COMMAND_NAME.test(endpoint));
+    checkOptions('request', options, REQUEST_OPTIONS);
+    const { wait, expires, within, mine, by = '', reason = '', id = '', signal } = options;
     for (const [name, text] of Object.entries({ by, reason, id })) check(name, text, 'string', 'a string');
     const json = JSON.stringify(options.arguments);
     if (json !== undefined) check('arguments', options.arguments, 'object', 'an object');
     if (wait !== undefined) checkInteger('wait', wait, 1, 300);
     if (expires !== undefined) checkInteger('expires', expires, 1, 86_400);
+    if (within !== undefined) checkInteger('within', within, 0, 86_400);
     if (mine !== undefined) check('mine', mine, 'boolean', 'a boolean');
     const timeoutMs = this.#timeoutMs + (wait ?? 0) * 1000;
     const end = new AbortController();
@@ -2326,8 +2527,9 @@ export class WebApiClient {
       signal?.addEventListener('abort', cancel, { once: true });
       if (signal?.aborted === true) cancel();
       const { statusCode, tag, body } = await this.#exchange(endpoint, options, json, end.signal, onSent);
-      const { result, status, error } = body;
-      const given = endpoint === 'status' || endpoint === 'info' ? status : result;
+      const { result, status, stack, error } = body;
+      const frames = Array.isArray(stack) ? stack.join('\n') : undefined;
+      const given = endpoint === 'stack' ? frames : READABLE.includes(endpoint) ? status : result;
       const isEmpty = statusCode === 304 || (given === null && endpoint === 'info'); // null while systemStatus() fails
       const value = isEmpty ? '' : given;
       const isText = typeof value === 'string' || typeof value === 'number';
@@ -2386,13 +2588,16 @@ export class WebApiClient {
   close(): void { for (const cancel of this.#cancels) cancel(); }
 
   async #exchange(endpoint: string, options: RequestOptions, json: string, signal: AbortSignal, onSent: () => void) {
-    const { wait, by = '', reason = '', expires = '', mine, id = '', tag } = options;
+    const { wait, by = '', reason = '', expires = '', within = '', mine, id = '', tag } = options;
     signal.throwIfAborted();
     const { socketPath, createConnection } = this.#target;
     if (socketPath !== undefined && createConnection === undefined) checkTrusted(socketPath); // keeps the token safe
     const http = process.getBuiltinModule('node:http'); // slow to load
-    const method = endpoint === 'status' || endpoint === 'info' ? 'GET' : 'POST';
-    const fields = { id, by: tidy(by), reason: tidy(reason), expires: `${expires}`, mine: mine === true ? 'true' : '' };
+    const method = READABLE.includes(endpoint) ? 'GET' : 'POST';
+    const fields = {
+      id, by: tidy(by), reason: tidy(reason), expires: `${expires}`, within: `${within}`,
+      mine: mine === true ? 'true' : '',
+    };
     const query = new URLSearchParams(Object.entries(fields).filter(([, text]) => text !== ''));
     const path = `/api/${endpoint}${query.size > 0 ? `?${query}` : ''}`;
     const headers: Record<string, string> = { ...this.#headers };
@@ -2714,7 +2919,7 @@ function checkToken(token: unknown): void {
   if (token.length < 16 || token.length > 1024) throw new RangeError(`${message} ${token.length}`);
 }
 
-function checkCommands(commands: object, reserved: string[] = [...COMMANDS, 'status', 'info', 'answer']): string {
+function checkCommands(commands: object, reserved: string[] = [...COMMANDS, ...READABLE, 'answer']): string {
   check('commands', commands, 'object', 'an object');
   const json = JSON.stringify(commands);
   const description: Parameter = { type: 'string', default: '' };

@@ -242,7 +242,7 @@ const TAG = /^"(active|pausing|paused|resuming|shutting-down|[a-z\d]{3}-\d+(-los
 
 /** The names in a body, in order. */
 const FORMS: readonly [statusCode: number, names: RegExp][] = [
-  [200, /^(status|result)$/],
+  [200, /^(status|stack|result)$/],
   [200, /^result id state( value| valueOmitted)? seconds$/],
   [200, new RegExp('^name pid host( port)? startedAt version status since( by)?( reason)? holds heardAt detail accepts ' +
     'asks commands( log)?$')],
@@ -283,7 +283,8 @@ function checkForm({ statusCode, headers, text, body }: HttpResponse): void {
   assert.equal(headers['cross-origin-resource-policy'], 'same-origin');
   assert.equal(headers['x-content-type-options'], 'nosniff');
   assert.match(String(headers.date), /^\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT$/);
-  const isLast = [408, 431, 501, 505].includes(statusCode) || /Bad Request|Content Too Large/.test(text);
+  const isProtocols = [408, 431, 501, 505].includes(statusCode) && !/inspector|process/.test(text);
+  const isLast = isProtocols || /Bad Request|Content Too Large/.test(text);
   if (isLast) assert.equal(headers.connection, 'close');
   assert.equal(headers['www-authenticate'], statusCode === 401 ? 'Bearer' : undefined);
   assert.equal(headers.allow !== undefined, statusCode === 405);
@@ -313,5 +314,6 @@ function checkForm({ statusCode, headers, text, body }: HttpResponse): void {
 
 function isOfType(name: string, value: unknown): boolean {
   if (name === 'seconds') return Number(value) >= 0;
+  if (name === 'stack') return (value as unknown[]).every((frame) => typeof frame === 'string');
   return name === 'value' || (typeof value === 'string' && value !== '');
 }

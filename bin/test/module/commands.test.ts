@@ -207,7 +207,8 @@ describe('What would be ignored', LIMIT, () => {
       ].map(([query, fault]) => [`${name}?${query}`, `${fault}: ${known}`]);
     }),
     ...['pause', 'shutdown', 'save-state', 'evaluate'].flatMap((name): [string, string][] => {
-      return ['true', 'false', ''].map((mine) => [`${name}?mine=${mine}`, `unknown parameter mine: ${FOUR}`]);
+      const known = name === 'shutdown' ? `${FOUR}, within` : FOUR;
+      return ['true', 'false', ''].map((mine) => [`${name}?mine=${mine}`, `unknown parameter mine: ${known}`]);
     }),
     ['resume?mine=true&mine=true', `mine is given twice: ${FOUR}, mine`],
     ['evaluate?priority=1', `unknown parameter priority: ${FOUR}`],
@@ -343,7 +344,7 @@ describe('A declaration', LIMIT, () => {
   const set = (parameters: unknown): object => ({ set: { parameters } });
   const itself = {};
 
-  const NAMES = [...COMMANDS, 'status', 'info', '', 'Set', '1st', 'a_b', 'é', '-a', 'x'.repeat(33)];
+  const NAMES = [...COMMANDS, 'status', 'info', 'stack', '', 'Set', '1st', 'a_b', 'é', '-a', 'x'.repeat(33)];
   const PARAMETER_NAMES = ['', '1st', '_a', 'a-b', 'é', '__proto__', 'x'.repeat(33)];
   const TYPES = 'boolean, integer, number, string';
   const MANY = Object.fromEntries(Array.from({ length: 33 }, (_, index) => [`c${index}`, {}]));

@@ -31,13 +31,13 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
       server.runInBackground().then(async ({ port }) => {
         const client = new WebApiClient('127.0.0.1', port);
         console.log(JSON.stringify([await client.pause(), (await client.getStatus()).statusName]));
-        console.log(JSON.stringify(server.receiveCommand()));
+        console.log(JSON.stringify([server.receiveCommand(), Array.isArray(await client.getStack())]));
         await server.close();
       });
     `;
     const stdin = { contents, resolveDir: PROJECT };
     await build({ ...BUNDLE, minify: true, target: 'es2017', keepNames: true, stdin, outfile });
-    await spawnHost(t, [outfile]).ends(['ok', 'paused'], 'pause');
+    await spawnHost(t, [outfile]).ends(['ok', 'paused'], ['pause', true]);
   });
 
   it('compiles and works for es2015, without names of newer libraries', async (t) => {
@@ -51,11 +51,12 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
     writeFileSync(host, `
       import { SystemStatus, WebApiClient, WebApiServer } from './control.mjs';
       const server = new WebApiServer({ systemStatus: () => SystemStatus.PAUSED, port: 0 });
-      const { port } = await server.runInBackground();
-      console.log(JSON.stringify([await new WebApiClient('127.0.0.1', port).pause(), server.receiveCommand()]));
+      const client = new WebApiClient('127.0.0.1', (await server.runInBackground()).port);
+      const stack = await client.getStack();
+      console.log(JSON.stringify([await client.pause(), server.receiveCommand(), Array.isArray(stack)]));
       await server.close();
     `);
-    await spawnHost(t, [host]).ends(['ok', 'pause']);
+    await spawnHost(t, [host]).ends(['ok', 'pause', true]);
   });
 
   it('says what may be wrong if its thread lacks a helper of a transpiler', async (t) => {
