@@ -81,12 +81,12 @@ async function route(context: Context, request: IncomingMessage, response: Serve
     return send(response, 200, { canPress, ...news });
   }
   const unknown = (id: string): Refusal => new Refusal(404, `No system has the id ${id}: GET /api/systems lists them`);
-  const [, logged] = /^\/api\/logs\/(\d+)$/.exec(path) ?? [];
-  if (logged !== undefined) {
+  const [, part, read] = /^\/api\/(log|stack)s\/(\d+)$/.exec(path) ?? [];
+  if (read !== undefined) {
     checkMethod(request, 'GET');
-    const log = await systems.readLog(Number(logged));
-    if (log === undefined) throw unknown(logged);
-    return send(response, 200, log);
+    const lines = await (part === 'log' ? systems.readLog(Number(read)) : systems.readStack(Number(read)));
+    if (lines === undefined) throw unknown(read);
+    return send(response, 200, lines);
   }
   if (path === '/metrics') {
     checkMethod(request, 'GET');

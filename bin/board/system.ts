@@ -1,6 +1,7 @@
 // One system on the board: sends it commands, samples its numbers, and keeps the state that pages show.
 
 import { BY, OFFLINE } from '../shared/client.ts';
+import { describeStack } from '../shared/declared.ts';
 import { type Fold, hasLog, readHistory } from '../shared/log.ts';
 import { describeDone, follow, FollowedSystem } from '../shared/system.ts';
 import { excerpt, excerptOf } from '../shared/text.ts';
@@ -53,12 +54,12 @@ export type Update = Omit<State, 'fields'> & {
   accepts?: readonly OwnCommand[];
 };
 
-/** What a page shows of the log of a system. */
+/** What a page shows of the log or the call stack of a system. */
 export interface LogPart {
-  /** Where the log is if it is not here, or what is wrong with it. Otherwise empty. */
+  /** Where the log is if it is not here, or what is wrong. Otherwise empty. */
   note: string;
-  /** The oldest first. */
-  entries: ({ at: number; text: string } & Partial<Fold>)[];
+  /** The oldest first; the functions of a call stack, which have no time, innermost first. */
+  entries: ({ at?: number; text: string } & Partial<Fold>)[];
 }
 
 /** The part of the board that a system uses. */
@@ -182,6 +183,15 @@ export class BoardSystem extends FollowedSystem {
       return fold === undefined ? { at: time, text } : { at: time, ...fold };
     });
     return { note, entries };
+  }
+
+  /** The functions in which its program is, innermost first. */
+  async readStack(): Promise<LogPart> {
+    const { client } = this;
+    const reply = await client.request('stack');
+    if (!reply.ok) return { note: client.shorten(reply.error), entries: [] };
+    const lines = describeStack(reply.body).split('\n');
+    return { note: '', entries: lines.map((text) => ({ text })) };
   }
 
   /** Sends the command and follows it until it is completed. */

@@ -70,6 +70,11 @@ export class Systems {
     return this.#find(id)?.readLog();
   }
 
+  /** Where the program of a system is; undefined if there is no such system. */
+  async readStack(id: number): Promise<LogPart | undefined> {
+    return this.#find(id)?.readStack();
+  }
+
   #create(target: Found): BoardSystem {
     const board = {
       nextVersion: () => this.#nextVersion(),

@@ -38,17 +38,31 @@ export const resume: Verb = verb({
   }),
 });
 
-export const saveState: Verb = plain('save-state', 'save-state --wait --timeout 300');
-export const shutdown: Verb = plain('shutdown', 'shutdown');
+export const saveState: Verb = verb({
+  ...COMMANDS['save-state'],
+  example: 'save-state --wait --timeout 300',
+  options: SENDING,
+  take: (_, values) => checkSending('save-state', values),
+  targets: () => ({ several: 'mistake' }),
+  run: ({ each, values }) => each((target) => send(target, 'save-state', values)),
+});
 
-/** A command that is only sent. */
-function plain(name: 'save-state' | 'shutdown', example: string): Verb {
-  return verb({
-    ...COMMANDS[name],
-    example,
-    options: SENDING,
-    take: (_, values) => checkSending(name, values),
-    targets: () => ({ several: 'mistake' }),
-    run: ({ each, values }) => each((target) => send(target, name, values)),
-  });
+export const shutdown: Verb = verb({
+  ...COMMANDS.shutdown,
+  example: 'shutdown --within 5m --wait --timeout 10m',
+  options: {
+    ...SENDING,
+    within: {
+      type: 'string', value: 'SECONDS', parse: parseWithin,
+      help: 'shutdown: kill the program if it has not ended after this time, such as 30s; 0 kills it at once',
+    },
+  },
+  take: (_, values) => checkSending('shutdown', values),
+  targets: () => ({ several: 'mistake' }),
+  run: ({ each, values }) => each((target) => send(target, 'shutdown', values)),
+});
+
+/** Seconds: 0 ends it at once. */
+function parseWithin(option: string, text: string): number {
+  return /^0+s?$/.test(text) ? 0 : Math.ceil(parseDuration(option, text, 'seconds', 1) / 1000);
 }

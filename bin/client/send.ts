@@ -44,10 +44,13 @@ export function checkSending(verb: string, { by = BY, timeout, wait }: Sending, 
   throw new UsageError(`--timeout requires --wait: ${verb} does not wait without it`);
 }
 
-export function optionsOf({ wait = false, timeout, by = BY, reason }: Sending, { label }: Target): FollowOptions {
-  const limit = wait && timeout !== undefined ? expireIn(timeout) : { timeoutMs: timeout ?? OUTCOME_TIMEOUT_MS };
+export function optionsOf(values: Sending & { within?: number | undefined }, { label }: Target): FollowOptions {
+  const { wait = false, timeout, by = BY, reason, within } = values;
+  const usualMs = OUTCOME_TIMEOUT_MS + 1000 * (within ?? 0);
+  const isExpiring = wait && timeout !== undefined && within === undefined;
+  const limit = isExpiring ? expireIn(timeout) : { timeoutMs: timeout ?? usualMs };
   const output = label === '' && process.stderr.isTTY ? process.stderr : undefined;
-  return { ...limit, by, reason, output };
+  return { ...limit, by, reason, output, within };
 }
 
 /** The wait is a second longer, for the report that a command has expired. */
@@ -62,8 +65,10 @@ function expireIn(limitMs: number): Pick<FollowOptions, 'expires' | 'timeoutMs'>
 export async function send(target: Target, command: string, values: Sending, given?: object): Promise<Outcome> {
   const options = { ...optionsOf(values, target), arguments: given };
   if (values.wait === true) return finish(target.client, command, options);
-  const { by, reason } = options;
-  const reply = await target.client.request(command, { arguments: given, by, reason });
+  const refused = await refuseLimits(target.client, command, options);
+  if (refused !== null) return refused;
+  const { by, reason, within } = options;
+  const reply = await target.client.request(command, { arguments: given, by, reason, within });
   return reply.ok ? { exitCode: EXIT.DONE, text: reply.value, json: { result: reply.original } } : failure(reply);
 }
 
@@ -73,10 +78,19 @@ const EXIT_CODES: Record<Followed['outcome'], number> = {
 
 /** The outcome of a command with an option unless the server is a control.ts that knows it; null to send it. */
 export function refuse(command: string, option: string, reply: PrintableReply): Outcome | null {
-  const isKnown = reply.ok ? isCurrent(reply.body) : reply.fault !== 'lacking';
+  const minor = option === '--within' ? 26 : 18;
+  const isKnown = reply.ok ? isCurrent(reply.body, minor) : reply.fault !== 'lacking';
   if (isKnown) return reply.ok ? null : notSent(command, reply);
-  const error = `${option} requires a server with control.ts 0.18 or later: leave it out`; // others ignore it
+  const error = `${option} requires a server with control.ts 0.${minor} or later: leave it out`; // others ignore it
   return { exitCode: EXIT.USAGE, json: { error }, error, isSent: false };
+}
+
+/** The outcome of a command with a time limit that the server may ignore; null to send it. */
+async function refuseLimits(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome | null> {
+  const { expires, within, signal } = options;
+  if (expires === undefined && within === undefined) return null;
+  const reply = await client.request('info', { signal });
+  return reply.fault === 'offline' ? null : refuse(command, within === undefined ? '--timeout' : '--within', reply);
 }
 
 /** The outcome of a command that is not sent because the request that precedes it has failed. */
@@ -87,11 +101,8 @@ export function notSent(command: string, reply: FailedReply): Outcome {
 
 /** Sends a command, and waits until it is done. */
 export async function finish(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {
-  if (options.expires !== undefined) {
-    const reply = await client.request('info', { signal: options.signal });
-    const refused = reply.fault === 'offline' ? null : refuse(command, '--timeout', reply);
-    if (refused !== null) return refused;
-  }
+  const refused = await refuseLimits(client, command, options);
+  if (refused !== null) return refused;
   const followed = await follow(client, command, options);
   const { outcome, value, status, summary, received, seconds } = followed;
   const exitCode = followed.isInvalid ? EXIT.USAGE : EXIT_CODES[outcome];

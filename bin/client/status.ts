@@ -1,9 +1,9 @@
-// control-client status, info and asks: what systems report.
+// control-client status, info, stack and asks: what systems report.
 
 import { EXIT, paintStatus, warn } from '../shared/cli.ts';
 import { describeUnknown, statusNameOf, UNKNOWN } from '../shared/client.ts';
 import { COMMANDS } from '../shared/commands.ts';
-import { describeParameter, describeTimes, questionsIn } from '../shared/declared.ts';
+import { describeParameter, describeStack, describeTimes, questionsIn } from '../shared/declared.ts';
 import { seen } from '../shared/system.ts';
 import { describeInfo, viewOf } from '../shared/view.ts';
 import { failure, type Outcome, TIMEOUT, type Verb, verb } from './verb.ts';
@@ -25,6 +25,16 @@ export const info: Verb = verb({
     const reply = await target.client.request('info');
     if (!reply.ok) return failure(reply);
     return { exitCode: EXIT.DONE, text: describeInfo(seen(target, reply)).join('\n'), json: reply.body };
+  }),
+});
+
+export const stack: Verb = verb({
+  ...COMMANDS.stack,
+  options: { timeout: TIMEOUT },
+  targets: () => ({ several: 'all' }),
+  run: ({ each }) => each(async ({ client }) => {
+    const reply = await client.request('stack');
+    return reply.ok ? { exitCode: EXIT.DONE, text: describeStack(reply.body), json: reply.body } : failure(reply);
   }),
 });
 

@@ -5,6 +5,7 @@ import { emitKeypressEvents, type Interface, type Key } from 'node:readline';
 import { SystemStatus } from '../../control.ts';
 import { EXIT, UsageError, warn } from '../shared/cli.ts';
 import { BY } from '../shared/client.ts';
+import { describeStack } from '../shared/declared.ts';
 import { Fleet } from '../shared/fleet.ts';
 import { readHistory } from '../shared/log.ts';
 import { select } from '../shared/names.ts';
@@ -23,7 +24,7 @@ const ENTER = '\x1b[?1049h\x1b[?25l';
 const LEAVE = '\x1b[?25h\x1b[?1049l';
 const inverse = (text: string): string => `\x1b[7m${text}\x1b[27m`;
 
-const HELP = 'q quit  p pause  r resume  s save  d shut down  Enter info  l log  / filter  ↑↓';
+const HELP = 'q quit  p pause  r resume  s save  d shut down  i info  l log  t stack  / filter';
 const COMMANDS: Readonly<Record<string, string>> = { p: 'pause', r: 'resume', s: 'save-state' };
 const ANSWER = ' (y/N)';
 const COMMAND_MS = 30_000;
@@ -32,8 +33,8 @@ const INDENT = ' '.repeat(10); // of the values in describeInfo()
 const READ_MS = 2000; // between two readings of what is visible
 const WAIT_S = 20; // each request waits this long for a change: 500 systems must stay cheap
 const MAX_ENDED = 100;
-const LOG_MS = 2000; // between two readings of the log that is shown
-const MAX_ENTRIES = 50; // of it
+const LINES_MS = 2000; // between two readings of the log or the stack that is shown
+const MAX_ENTRIES = 50; // of the log
 const NONE = 'nothing runs: it may still start';
 
 /** Shows the given systems, and those in folders, until `q` or Ctrl-C. Always restores the terminal. */
@@ -54,16 +55,16 @@ class Top {
   readonly #limit = new AbortController(); // ends the commands, which outlive the table
   readonly #sent: Promise<void>[] = [];
   #rawMode: RawMode | undefined;
-  #mode: 'table' | 'filter' | 'question' | 'info' | 'log' = 'table';
+  #mode: 'table' | 'filter' | 'question' | 'info' | 'log' | 'stack' = 'table';
   #filter = '';
   /** The latest outcome. */
   #message = '';
   #selected: FollowedSystem | undefined;
-  /** The system of the question, the info or the log. It may leave the table in the meantime. */
+  /** The system of the question, the info, the log or the stack. It may leave the table in the meantime. */
   #subject: FollowedSystem | undefined;
   #question = { command: '', text: '' };
-  #log: readonly string[] = []; // of the subject, once it is read
-  #logAt = -Infinity; // when it was read
+  #lines: readonly string[] = []; // the log or the stack of the subject, once it is read
+  #linesAt = -Infinity; // when it was read
   #index = 0; // of the selected row
   #first = 0; // index of the first visible row
   #room = 1; // number of rows that fit
@@ -145,7 +146,8 @@ class Top {
   #bodyOf(width: number, height: number): string[] {
     switch (this.#mode) {
       case 'info': return this.#describe(this.#subject as FollowedSystem, width);
-      case 'log': return this.#showLog(this.#subject as FollowedSystem, width, height);
+      case 'log':
+      case 'stack': return this.#showLines(this.#subject as FollowedSystem, width, height);
       default: return this.#list(width, height);
     }
   }
@@ -192,28 +194,29 @@ class Top {
     return [inverse(fit(title, width)), ...lines.flatMap((line) => wrap(line, width, INDENT))];
   }
 
-  /** The latest entries that fit, the newest last. Reads them again when they are old. */
-  #showLog(system: FollowedSystem, width: number, height: number): string[] {
+  /** The latest entries of the log that fit, the newest last, or the stack. Reads them again when they are old. */
+  #showLines(system: FollowedSystem, width: number, height: number): string[] {
+    const mode = this.#mode;
     this.#visible = [system];
-    if (performance.now() - this.#logAt >= LOG_MS) void this.#readLog(system);
-    const wrapped = this.#log.flatMap((line) => wrap(line, width, INDENT));
-    return [inverse(fit(`log of ${this.#viewOf(system).fullName}`, width)), ...wrapped.slice(2 - height)];
+    if (performance.now() - this.#linesAt >= LINES_MS) void this.#readLines(system, mode);
+    const wrapped = this.#lines.flatMap((line) => wrap(line, width, INDENT));
+    const shown = mode === 'log' ? wrapped.slice(2 - height) : wrapped;
+    return [inverse(fit(`${mode} of ${this.#viewOf(system).fullName}`, width)), ...shown];
   }
 
-  async #readLog(system: FollowedSystem): Promise<void> {
-    this.#logAt = Infinity;
-    const { note, lines } = await readHistory(system.client, system.info);
-    this.#logAt = performance.now();
-    if (this.#subject !== system) return;
-    const texts = lines.slice(-MAX_ENTRIES).map(({ time, text }) => `${clockTime(new Date(time))}  ${text}`);
-    this.#log = note === '' ? texts : [...texts, note];
+  async #readLines(system: FollowedSystem, mode: string): Promise<void> {
+    this.#linesAt = Infinity;
+    const lines = mode === 'log' ? await readEntries(system) : await readStack(system);
+    if (this.#subject !== system || this.#mode !== mode) return;
+    [this.#lines, this.#linesAt] = [lines, performance.now()];
     this.#screen.refresh();
   }
 
   #lastLine(width: number): string {
     switch (this.#mode) {
       case 'info':
-      case 'log': return 'press any key to return';
+      case 'log':
+      case 'stack': return 'press any key to return';
       case 'filter': return `/${this.#filter}_  (Enter keeps it, Esc clears it)`;
       case 'question': return `${fit(this.#question.text, width - ANSWER.length).trimEnd()}${ANSWER}`;
       case 'table': return this.#message || HELP;
@@ -270,7 +273,8 @@ class Top {
     else if (Object.hasOwn(COMMANDS, key)) this.#sent.push(this.#send(COMMANDS[key] as string, system));
     if (key === 'd') this.#ask('shutdown', `Shut ${fullName} down?`);
     if (key === 'i' || name === 'return' || name === 'enter') [this.#mode, this.#subject] = ['info', system];
-    if (key === 'l') [this.#mode, this.#subject, this.#log, this.#logAt] = ['log', system, [], -Infinity];
+    const lines = key === 'l' ? 'log' : key === 't' ? 'stack' : null;
+    if (lines !== null) [this.#mode, this.#subject, this.#lines, this.#linesAt] = [lines, system, [], -Infinity];
   }
 
   #onFilterKey(name: string, key: string): void {
@@ -299,6 +303,17 @@ class Top {
     if (this.#end.signal.aborted) warn(this.#message);
     else this.#screen.refresh();
   }
+}
+
+async function readEntries({ client, info }: FollowedSystem): Promise<string[]> {
+  const { note, lines } = await readHistory(client, info);
+  const texts = lines.slice(-MAX_ENTRIES).map(({ time, text }) => `${clockTime(new Date(time))}  ${text}`);
+  return note === '' ? texts : [...texts, note];
+}
+
+async function readStack({ client }: FollowedSystem): Promise<string[]> {
+  const reply = await client.request('stack');
+  return reply.ok ? describeStack(reply.body).split('\n') : [reply.error];
 }
 
 // ───── The verb ──────────────────────────────────────────────────────────────────────────────────────────────────

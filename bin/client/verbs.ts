@@ -12,7 +12,7 @@ import { pause, resume, saveState, shutdown } from './control.ts';
 import { list } from './list.ts';
 import { log } from './log.ts';
 import { run } from './run.ts';
-import { asks, info, status } from './status.ts';
+import { asks, info, stack, status } from './status.ts';
 import { top } from './top.ts';
 import { quote, TIMEOUT, type Verb, verb } from './verb.ts';
 import { wait } from './wait.ts';
@@ -32,8 +32,8 @@ const help: Verb = verb({
 });
 
 export const VERBS: readonly Verb[] = [
-  status, info, list, top, watch, log, wait, pause, resume, saveState, shutdown, run, asks, answer, completion, dial,
-  help,
+  status, info, stack, list, top, watch, log, wait, pause, resume, saveState, shutdown, run, asks, answer, completion,
+  dial, help,
 ];
 
 const STARTER = 'a service manager or control-run --restart does';
@@ -57,7 +57,7 @@ export function findVerb(word: string | undefined, words: readonly string[] = []
 /** Those that not all verbs have. */
 const OWN: Options = Object.assign({}, ...VERBS.map(({ options }) => options));
 /** In the order of the help; those of other verbs follow. */
-const FIRST = ['wait', 'timeout', 'for', 'mine', 'reason', 'by', 'yes', 'no'];
+const FIRST = ['wait', 'timeout', 'for', 'mine', 'within', 'reason', 'by', 'yes', 'no'];
 
 /** All options. */
 export const OPTIONS: Options = {
@@ -67,8 +67,8 @@ export const OPTIONS: Options = {
   ...OWN,
   timeout: {
     ...TIMEOUT,
-    help: 'time limit of --wait, --mine and --for (default 30), of wait (default: none), and of status, info, list ' +
-      'and asks (at most 5, the default); a command sent with --wait and --timeout expires at this time',
+    help: 'time limit of --wait, --mine and --for (default 30), of wait (default: none), and of status, info, stack, ' +
+      'list and asks (at most 5, the default); a command sent with --wait and --timeout expires at this time',
   },
   json: { type: 'boolean', help: 'print one line of JSON for each outcome or change' },
 };

@@ -5,8 +5,8 @@ import { paintError, paintStatus, UsageError } from '../shared/cli.ts';
 import { BY, NO_ANSWER, obstacleIn, type PrintableClient, type PrintableReply, statusNameOf } from '../shared/client.ts';
 import { COMMANDS as ALL, findCommand, helpOf, REASON_HELP, suggestCommand } from '../shared/commands.ts';
 import {
-  acceptedBy, CONTROL_COMMANDS, describeAccepts, describeGiven, describeOpen, describeQuestion, isAnswer, isQuestionId,
-  parseArguments, type Question, questionsIn, readAnswer, readArguments, splitWords,
+  acceptedBy, CONTROL_COMMANDS, describeAccepts, describeGiven, describeOpen, describeQuestion, describeStack, isAnswer,
+  isQuestionId, parseArguments, type Question, questionsIn, readAnswer, readArguments, splitWords,
 } from '../shared/declared.ts';
 import { commandsOf, describeAuthor, describeCommand, haveQuestionsChanged } from '../shared/describe.ts';
 import { follow, type FollowedSystem, type FollowOptions, GOALS, observe, seen, withLimit } from '../shared/system.ts';
@@ -67,6 +67,7 @@ export class Session {
       case 'run': return this.#report((info) => describeAccepts(acceptedBy(info)) || NO_COMMANDS);
       case 'status': return this.#status();
       case 'info': return this.#report((_, reply) => describeInfo(this.#seen(reply)).join('\n'));
+      case 'stack': return this.#stack();
       case 'shutdown': return this.#shutdown(reason);
       case 'quit': return this.#hasEnded = true;
       default: return this.#send(command.name, reason);
@@ -90,6 +91,11 @@ export class Session {
   async #report(textOf: (info: Body, reply: PrintableReply) => string): Promise<boolean> {
     const reply = await this.#request('info');
     return reply.ok ? print(textOf(reply.body, reply)) : fail(reply.error);
+  }
+
+  async #stack(): Promise<boolean> {
+    const reply = await this.#request('stack');
+    return reply.ok ? print(describeStack(reply.body)) : fail(reply.error);
   }
 
   #seen(reply: PrintableReply): FollowedSystem {
@@ -165,7 +171,7 @@ export class Session {
     return summary === '' || print(summary);
   }
 
-  #request(endpoint: 'status' | 'info', limitMs: number = REQUEST_MS): Promise<PrintableReply> {
+  #request(endpoint: 'status' | 'info' | 'stack', limitMs: number = REQUEST_MS): Promise<PrintableReply> {
     const request = (signal: AbortSignal): Promise<PrintableReply> => this.#client.request(endpoint, { signal });
     return this.#patiently((signal) => withLimit(limitMs, signal, request));
   }

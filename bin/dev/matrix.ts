@@ -369,6 +369,9 @@ async function control(port: number, ended: Promise<unknown>): Promise<string> {
     await send('resume');
     const { statusName } = await client.getStatus(signal);
     if (statusName !== 'resuming') throw new Error(`the status is ${statusName} during the computation`);
+    const stack = await client.request('stack', { signal });
+    const isShown = stack.ok ? stack.value !== '' : stack.statusCode === 501; // without an inspector
+    if (!isShown) throw new Error(`stack: ${JSON.stringify(stack)}`);
     await client.waitFor(ACTIVE, { signal });
     await send('pause');
     await client.waitFor(PAUSED, { signal });

@@ -31,6 +31,7 @@ try {
   const evaluation = { ...command, command: 'evaluate', arguments: { points: 1 } };
   assert.equal((await call('run_command', evaluation)).outcome, 'done');
   assert.match((await call('save_state', command)).value, /\.json$/);
+  assert.ok(Array.isArray((await call('get_stack', { system })).stack));
   assert.ok(Array.isArray((await call('get_history', { system, since: '1h' })).entries));
   assert.equal((await call('resume', command)).status, 'active');
   assert.equal((await call('shutdown', command)).status, 'offline');

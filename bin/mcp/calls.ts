@@ -106,6 +106,13 @@ export function createCalls(systems: Directory, allowed: ReadonlySet<string>): C
     return { ...statusFields(system, reply), now: now(), tag: tagOf(reply), reported };
   };
 
+  const getStack = async ({ system: id = '' }: Arguments, { signal }: Caller): Promise<object> => {
+    const { client, target } = await systems.find(id);
+    const reply = await client.request('stack', { signal });
+    if (!reply.ok) throw new CallError(client.shorten(reply.error), { system: target.id });
+    return { system: target.id, stack: clean(reply.body['stack']), now: now() };
+  };
+
   const getHistory = async (values: Arguments, { signal }: Caller): Promise<object> => {
     const { system: id = '', since, limit = DEFAULT_ENTRIES } = values;
     const sinceMs = since === undefined ? -Infinity : parsePast('since', cleanText(since));
@@ -153,7 +160,7 @@ export function createCalls(systems: Directory, allowed: ReadonlySet<string>): C
       if (name === 'run_command' && typeof command === 'string' && command !== '') checkCommand(command);
       const fault = faultIn(values, tool);
       if (fault !== null) throw new UsageError(fault);
-      const reading = { list_systems: list, get_info: getInfo, get_history: getHistory }[name];
+      const reading = { list_systems: list, get_info: getInfo, get_stack: getStack, get_history: getHistory }[name];
       const structuredContent = await (reading?.(values, caller) ?? waitOrSend(name, values, caller));
       return { content: [{ type: 'text', text: JSON.stringify(structuredContent) }], structuredContent };
     } catch (error) {

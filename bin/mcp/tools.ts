@@ -123,6 +123,15 @@ export const TOOLS: readonly Tool[] = [
     annotations: READ_ONLY,
   },
   {
+    name: 'get_stack',
+    title: 'Get the call stack',
+    description: 'Returns where a program is at this moment: `stack`, its functions with their lines, the innermost ' +
+      'first, also in the middle of a step that does not end. Empty: no function runs, so it waits for an event or a ' +
+      'promise. Call this when `silentSeconds` or a command that waits suggests that it hangs.',
+    inputSchema: inputOf({ system: SYSTEM }, ['system']),
+    annotations: READ_ONLY,
+  },
+  {
     name: 'get_history',
     title: 'Get the log of a system',
     description: 'Returns what happened to a system, when, by whom and why, the oldest first, also before you came: ' +

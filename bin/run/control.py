@@ -130,7 +130,8 @@ def declare(name, function):
     original = getattr(function, 'func', function)  # of a functools.partial
     try: hints, signature = typing.get_type_hints(original, **EXTRAS), inspect.signature(function)
     except (NameError, TypeError, ValueError) as error: raise TypeError(f'command {name!r}: {error}') from None
-    if not re.fullmatch('(?!(pause|resume|save-state|shutdown|status|info|answer)$)[a-z][a-z0-9-]{0,31}', str(name)):
+    reserved = '(?!(pause|resume|save-state|shutdown|status|info|stack|answer)$)'
+    if not re.fullmatch(reserved + '[a-z][a-z0-9-]{0,31}', str(name)):
         raise ValueError(f'command {name!r}: the name must match [a-z][a-z0-9-]{{0,31}} and not be a standard one')
     parameters = {}
     for key, parameter in signature.parameters.items():

@@ -316,7 +316,7 @@ export class Operator {
     const command = startShell(line, { CONTROL_PID: String(this.#program.pid), CONTROL_REASON: reason });
     let how = '';
     const { end, lastLine } = await this.#limit(command.ended, urgency, () => {
-      const why = this.#situation.isSignalled() ? 'control-run received a signal' : 'another command waits';
+      const why = this.#situation.isSignalled() ? 'control-run must end' : 'another command waits';
       how = `was killed after ${this.#settings.graceMs / 1000} s of --grace, because ${why}`;
       command.kill();
     });

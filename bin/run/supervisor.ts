@@ -52,7 +52,7 @@ export class Supervisor {
   #restarts = 0; // in a row
   #restartTimer: NodeJS.Timeout | undefined;
   #isRestartDue = false; // once the status is active
-  #isSignalled = false; // by a signal to end
+  #isSignalled = false; // by a signal to end, or by the limit of a shutdown
   #isEnding = false; // from a shutdown on, unless it is cancelled; the program may report that status by itself
   #isWatched = false; // a client has asked for the status, and may wait for the end
 
@@ -77,6 +77,7 @@ export class Supervisor {
       },
       describe: () => this.#describe(),
       autoReport: false, // hasCommands() is called while a command still runs
+      onOverdue: () => void this.#kill(),
     });
     this.#questions = new Questions(this.#server);
     const mark = `CONTROL_RUN=${process.pid}-${randomBytes(16).toString('hex')}`;
@@ -151,8 +152,9 @@ export class Supervisor {
     if (!this.#isEnding) program.processes.release();
     if (performance.now() - program.begunAt >= HEALTHY_MS) this.#restarts = 0;
     const { maxRestarts } = this.#settings;
-    if (!end.isFailure || this.#isEnding || this.#restarts >= maxRestarts) {
-      if (end.isFailure && maxRestarts > 0) this.#say(`${program.name} ended with ${end.text}: no more restarts`);
+    if (!end.isFailure || this.#isEnding || this.#isSignalled || this.#restarts >= maxRestarts) {
+      const wouldRestart = end.isFailure && maxRestarts > 0 && !this.#isSignalled;
+      if (wouldRestart) this.#say(`${program.name} ended with ${end.text}: no more restarts`);
       return this.#finish(end);
     }
     this.#lastEnd = end;
@@ -182,7 +184,7 @@ export class Supervisor {
   /** Call it when the program has ended for good or cannot be started. */
   #finish(end: End): void {
     this.#lastEnd = end;
-    if (!this.#isEnding) this.#server.post('shutdown', { reason: end.text });
+    if (!this.#isEnding && !this.#server.hasWaiting(['shutdown'])) this.#server.post('shutdown', { reason: end.text });
   }
 
   /** Ignores a status in the last lines before a stop, or during a shutdown. */
@@ -327,11 +329,21 @@ export class Supervisor {
     return { value: { saved, ended, exitCode, signal } };
   }
 
+  /** Ends the program once `within` of a shutdown has passed, which then takes effect, whatever it has waited for. */
+  async #kill(): Promise<void> {
+    this.#isSignalled = true; // nothing cancels the end
+    this.#settings.graceMs = 0; // nor delays it, such as a save command
+    if (this.#program?.end === null) await this.#end(this.#program, 0, 'the limit of the shutdown');
+  }
+
   /** Returns an error if a process cannot be ended. */
-  async #end(program: Program): Promise<Error | null> {
-    const { graceMs } = this.#settings;
+  async #end(
+    program: Program,
+    graceMs: number = this.#settings.graceMs,
+    limit: string = `${graceMs / 1000} s`,
+  ): Promise<Error | null> {
     const { killed, left } = await program.processes.end(graceMs);
-    if (killed > 0) this.#say(`${program.name} did not end within ${graceMs / 1000} s: killed`);
+    if (killed > 0) this.#say(`${program.name} did not end within ${limit}: killed`);
     if (!left.some(({ pid }) => pid === program.pid)) await program.ended;
     if (left.length === 0) return null;
     const error = new Error(`${left.map(labelOf).join(', ')} cannot be ended`);

@@ -83,6 +83,9 @@ export interface Machine {
   connect?(address: string): Duplex;
 }
 
+const STACK_UNKNOWN = 'stack requires a server with control.ts 0.26 or later';
+const QUERIES: readonly string[] = ['status', 'info', 'stack']; // all others are commands
+
 export const THIS_MACHINE: Machine = { label: '' };
 
 /** The client of all tools. Its replies are safe to print. */
@@ -148,22 +151,23 @@ export class PrintableClient extends WebApiClient {
     if (!this.isStillMeant()) return this.failure(`${NOTHING} at ${this.target}`, 'ECONNREFUSED');
     const reply = await this.#requestAnywhere(args);
     const [endpoint] = args;
-    const isCommand = endpoint !== 'status' && endpoint !== 'info';
+    const isStatus = endpoint === 'status' || endpoint === 'info';
     if (endpoint === 'info' && (reply.ok ? isCurrent(reply.body) === false : reply.statusCode === 404)) {
       const failed = { ok: false, phase: 'answered', statusCode: 404, code: undefined, body: {} } as const;
       return { ...failed, error: STATUS_ONLY, original: STATUS_ONLY, fault: 'lacking' };
     }
     if (reply.ok) {
-      const original = isCommand ? reply.value : nameIn(reply);
-      const isUnknown = !isCommand && !STATUS_NAMES.includes(original);
+      const original = isStatus ? nameIn(reply) : reply.value;
+      const isUnknown = isStatus && !STATUS_NAMES.includes(original);
       return { ...reply, value: isUnknown ? UNKNOWN : excerpt(original), original, fault: null };
     }
     const hint = reply.statusCode === 401 ? this.tokenHint : '';
     const seconds = Number(((performance.now() - start) / 1000).toFixed(1));
-    const said = reply.error.replace(FOR_PROGRAMS, '');
+    const isOld = endpoint === 'stack' && reply.statusCode === 404;
+    const said = isOld ? STACK_UNKNOWN : reply.error.replace(FOR_PROGRAMS, '');
     const original = hint || (reply.statusCode === undefined ? this.#explain(reply, endpoint, seconds) : said);
     const error = reply.phase === 'answered' && hint === '' ? excerpt(original) : printable(original);
-    const body = isCommand ? reply.body : {}; // a failure reports nothing
+    const body = QUERIES.includes(endpoint) ? {} : reply.body; // a failure reports nothing
     return { ...reply, body, error, original, fault: faultIn(reply) };
   }
 
@@ -176,7 +180,7 @@ export class PrintableClient extends WebApiClient {
 
   /** Why there was no response. */
   #explain(reply: Extract<WebApiReply, { ok: false }>, endpoint: string, seconds: number): string {
-    const isCommand = endpoint !== 'status' && endpoint !== 'info';
+    const isCommand = !QUERIES.includes(endpoint);
     if (reply.phase === 'sent') {
       const how = isCut(reply) ? `(${reply.error.replace(/^.* does not respond: /, '')})` : `within ${seconds} s`;
       return isCommand ? `${endpoint} sent, but no response ${how}: it may still take effect`
@@ -215,10 +219,10 @@ export function obstacleIn(reply: PrintableReply): string | null {
   return !reply.ok && (reply.phase !== 'answered' || reply.fault === 'denied') ? reply.error : null;
 }
 
-/** Whether a report is of a control.ts 0.18 or later; undefined if it has no version. An older one does not count. */
-export function isCurrent({ version }: Record<string, unknown>): boolean | undefined {
-  const text = excerptOf(version);
-  return /^\d+\.\d+\./.test(text) ? !/^0\.(\d|1[0-7])\./.test(text) : undefined;
+/** Whether a report is of a control.ts 0.18 (or 0.`minor`) or later; undefined if it has no version. */
+export function isCurrent({ version }: Record<string, unknown>, minor: number = 18): boolean | undefined {
+  const [, major, second] = /^(\d+)\.(\d+)\./.exec(excerptOf(version)) ?? [];
+  return major === undefined ? undefined : Number(major) > 0 || Number(second) >= minor;
 }
 
 /** The status in a reply, or what to show instead. */

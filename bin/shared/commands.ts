@@ -17,10 +17,13 @@ export interface Command {
 
 /** The commands of control-console in the order of its help; control-client has all but `quit`, and more. */
 export const COMMANDS: Readonly<
-  Record<ControlCommand | 'status' | 'info' | 'run' | 'answer' | 'help' | 'quit', Command>
+  Record<ControlCommand | 'status' | 'info' | 'stack' | 'run' | 'answer' | 'help' | 'quit', Command>
 > = {
   status: { name: 'status', help: 'print the status and its cause' },
   info: { name: 'info', help: 'print all details and the latest commands' },
+  stack: {
+    name: 'stack', elsewhere: ['backtrace', 'where', 'trace'], help: 'print where the program is, innermost first',
+  },
   pause: { name: 'pause', words: ['p'], elsewhere: ['suspend', 'freeze'], help: 'pause the system' },
   resume: { name: 'resume', words: ['r'], elsewhere: ['continue', 'unpause'], help: 'resume the system' },
   'save-state': {

@@ -19,7 +19,7 @@ type Accepts = ReadonlyMap<string, Taker & { description: string }>;
 export const CONTROL_COMMANDS: readonly string[] = ['pause', 'resume', 'shutdown', 'save-state'];
 
 /** Names that no program can declare. */
-export const RESERVED: readonly string[] = [...CONTROL_COMMANDS, 'status', 'info', 'answer'];
+export const RESERVED: readonly string[] = [...CONTROL_COMMANDS, 'status', 'info', 'stack', 'answer'];
 export const COMMAND: RegExp = /^[a-z][a-z0-9-]{0,31}$/;
 const PARAMETER = /^[A-Za-z]\w{0,31}$/;
 const ARGUMENT = /^([^:=]*)=(.*)$/s; // of any name: the server knows which exist. `unix:a=b` is a target
@@ -318,4 +318,12 @@ export function completeAnswer(questions: readonly Question[], words: readonly s
   if (short.length > 0 && current === '') return short;
   const declared = completionsOf(new Map([['answer', question]]), ['answer', ...typed]);
   return [...short.filter((word) => word.startsWith(current)), ...declared, ...found];
+}
+
+// ───── The stack ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** The functions in the body of /api/stack, a line each. */
+export function describeStack({ stack }: Body): string {
+  const frames = Array.isArray(stack) ? stack.map((frame) => excerptOf(frame, MAX_VALUE_LENGTH)) : [];
+  return frames.join('\n') || 'no function runs: it waits for an event or a promise, or is between two microtasks';
 }

@@ -359,6 +359,7 @@ export interface FollowOptions {
   by?: string;
   reason?: string | undefined;
   mine?: boolean | undefined; // of `resume`
+  within?: number | undefined; // of `shutdown`, in seconds
   expires?: number | undefined; // seconds; less than timeoutMs, which must leave time for the report
   reply?: PrintableReply; // if the caller has sent the command
   signal?: AbortSignal; // ends the wait
@@ -444,6 +445,10 @@ export async function follow(client: PrintableClient, command: string, options: 
       const error = excerptOf(report.error, MAX_VALUE_LENGTH);
       if (error === `expired after ${sent.expires} s`) {
         return { outcome: 'pending', error, summary: `${command} expired: never delivered` };
+      }
+      if (error === `the program has not ended within ${sent.within} s and is killed`) {
+        const summary = `killed: the program had not ended within ${sent.within} s`;
+        return status === OFFLINE || moment === 'over' ? { outcome: 'failed', error, summary } : null;
       }
       if (isShutdown && moment !== 'over') { // it is cancelled, unless the system ends anyway
         if (moment === 'responded') return null;

@@ -125,7 +125,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'A `pause` whose sender had given up',
-    edits: [['bin/client/send.ts', 'const limit = wait && timeout !== undefined', 'const limit = false']],
+    edits: [['bin/client/send.ts', 'const isExpiring = wait && timeout !== undefined', 'const isExpiring = false']],
   },
   {
     bug: 'With 16 waiting commands',

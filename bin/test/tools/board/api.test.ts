@@ -83,7 +83,8 @@ describe('The web API of control-board', LIMIT, () => {
       [401, 'POST /api/systems/4/evaluate', none], [401, 'POST /api/systems/4/evaluate', wrong],
       [405, 'GET /api/systems/0/pause'], [405, 'PUT /api/systems/pause'], [405, 'HEAD /api/systems/pause'],
       [200, 'GET /api/logs/0'], [200, 'GET /api/logs/0?x=y'], [401, 'GET /api/logs/0', wrong],
-      [405, 'POST /api/logs/0'], [405, 'HEAD /api/logs/0'],
+      [405, 'POST /api/logs/0'], [405, 'HEAD /api/logs/0'], [200, 'GET /api/stacks/0'], [404, 'GET /api/stacks/9'],
+      [401, 'GET /api/stacks/0', wrong], [405, 'POST /api/stacks/0'], [404, 'GET /api/stack/0'],
       ...['9', '-1', '', '0/', '0x0', 'x', '..', '9'.repeat(20), '0%00', '__proto__'].map((id): typeof rows[0] => {
         return [404, `GET /api/logs/${id}`];
       }),
@@ -398,7 +399,8 @@ describe('The web API of control-board', LIMIT, () => {
       [infoOf('/etc/passwd'), 'no readable entries in /etc/passwd', 0],
       [infoOf('/dev/zero'), 'no readable entries in /dev/zero', 0], [infoOf(hostile, { name: 'other' }), '', 1],
     ];
-    const webs = await Promise.all(infos.map(([info]) => startWeb(t, () => ({ ...INFO, ...info }))));
+    const stack = ['inner (file:///t.mjs:1:2)', HOSTILE];
+    const webs = await Promise.all(infos.map(([info]) => startWeb(t, () => ({ ...INFO, ...info, stack }))));
     const one = await startBoard(t, webs.map(({ target }) => target));
     const logs: LogPart[] = [];
     for (const [id, [info, note, count]] of infos.entries()) {
@@ -408,6 +410,9 @@ describe('The web API of control-board', LIMIT, () => {
       assert.deepEqual([log.note, log.entries.length], [note, count], `${id}`);
       for (const { text } of log.entries) assertHarmless(text);
       logs.push(log);
+      const { note: fault, entries: [frame, other] } = await (await one.get(`/api/stacks/${id}`)).json() as LogPart;
+      assert.deepEqual([fault, frame], ['', { text: stack[0] }]);
+      assertHarmless(other?.text ?? '');
     }
     assert.doesNotMatch(JSON.stringify(logs.slice(0, -1)), /foreign|root:/);
     assert.deepEqual(logs.at(-1)?.entries.map(({ text }) => text), ['foreign']);

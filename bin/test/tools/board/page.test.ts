@@ -608,6 +608,22 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await sees(browser, ({ log }) => assert.deepEqual(log, ['no response from control-board']));
   });
 
+  it('shows where a program is while it is in a step, and then as long as it is open', async () => {
+    await board.open({ name: 'train' });
+    assert.equal((await card()).hasStack, false);
+    board.log = { note: '', entries: [{ text: 'inner (file:///t.mjs:1:2)' }, { text: HTML }] };
+    await board.show({ name: 'train', step: 'in a step for 3 s' });
+    assert.equal(await browser.name(await browser.find('.stack summary')), 'Call stack of train');
+    await browser.activate('.stack summary');
+    await sees(browser, ({ stack }) => assert.deepEqual(stack, ['inner (file:///t.mjs:1:2)', HTML]));
+    board.log = { note: 'not available on Bun', entries: [] };
+    await skip(browser, 2000);
+    await board.show({ name: 'train' });
+    await sees(browser, ({ stack }) => assert.deepEqual(stack, ['not available on Bun']));
+    await browser.activate('.stack summary');
+    await sees(browser, ({ hasStack }) => assert.equal(hasStack, false));
+  });
+
   describe('with many systems', () => {
     /** Idle systems t1, t2 … with these differences. */
     const many = (...states: readonly State[]): State[] => {

@@ -31,9 +31,9 @@ export interface FakeBoard {
   takes(...commands: readonly string[]): Promise<void>;
   /** The status code and the error of the next responses to commands and answers; with code 0, these are cut off. */
   refusal: [statusCode: number, error: string, parameter?: string] | null;
-  /** The log of each system; without it, there is no response. */
+  /** The log of each system, and its call stack; without it, there is no response. */
   log: LogPart | null;
-  /** How often the page has asked for a log. */
+  /** How often the page has asked for a log or a call stack. */
   logCount: number;
   /** Whether the page has a key that permits commands. */
   canPress: boolean;
@@ -50,7 +50,7 @@ export async function startFakeBoard(t: TestContext, browser: Browser): Promise<
     const cut = (): void => void response.writeHead(200, { 'Content-Length': 9 }).write('{', () => response.destroy());
     if (url.startsWith('/?')) {
       response.setHeader('Content-Type', 'text/html').end(readFileSync('bin/board/page.html'));
-    } else if (url.startsWith('/api/logs/')) {
+    } else if (/^\/api\/(log|stack)s\//.test(url)) {
       board.logCount += 1;
       if (board.log === null) cut();
       else response.end(JSON.stringify(board.log));
@@ -204,8 +204,10 @@ export interface Card {
   questions: Question[];
   own: OwnRow[];
   hasLog: boolean;
+  hasStack: boolean;
   /** The note and the entries of its log; null if that is closed. */
   log: string[] | null;
+  stack: string[] | null;
 }
 
 /** What a user sees of a question. */
@@ -256,7 +258,7 @@ export function cards(browser: Browser): Promise<Card[]> {
     const linesOf = (log) => [...log.querySelectorAll('p, li')].map(text).filter((line) => line !== '');
     const articles = [...document.querySelectorAll('#systems article')];
     return articles.sort((one, other) => one.dataset.id - other.dataset.id).map((card) => {
-      const log = card.querySelector('.log');
+      const [log, stack] = [card.querySelector('.log'), card.querySelector('.stack')];
       const find = (selector) => text(card.querySelector('.body ' + selector));
       const findAll = (selector) => [...card.querySelectorAll('.body ' + selector)];
       return {
@@ -274,6 +276,7 @@ export function cards(browser: Browser): Promise<Card[]> {
         sent: findAll('> .sent p').map(text), commands: findAll('.commands li').map(text),
         questions: findAll('.ask').filter((one) => one.checkVisibility()).map(question),
         own: findAll('.own > div').map(ownRow), hasLog: log.checkVisibility(), log: log.open ? linesOf(log) : null,
+        hasStack: stack.checkVisibility(), stack: stack.open ? linesOf(stack) : null,
       };
     });
   `);

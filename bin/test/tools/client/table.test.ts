@@ -149,7 +149,7 @@ describe('control-client top', SUITE, () => {
     });
   });
 
-  it('shows the log of a system until a key is pressed, with what is added, or says where it is', async (t) => {
+  it('shows the log of a system, or its stack, until a key is pressed, with what is added, or says where it is', async (t) => {
     const { show, open } = openTable(t);
     const path = writeLog(t, ...Array.from({ length: 60 }, (_, index) => {
       const fields = { name: 't1', command: `c${index}`, value: 'x'.repeat(80) };
@@ -157,7 +157,7 @@ describe('control-client top', SUITE, () => {
     }));
     await show('t1', infoOf(path, { name: 't1' }));
     await show('t2', infoOf(path, { name: 't2', host: 'gpu1\x1b[2J' }));
-    await show('t3');
+    const t3 = await show('t3', { stack: ['inner\x1b[2J (t.mjs:1:2)', 'x'.repeat(99)] });
     const { write, lines, showsLine } = await open('top');
     await showsLine(/^3 systems: 3 active$/);
     write('\x1b[Hl');
@@ -176,9 +176,15 @@ describe('control-client top', SUITE, () => {
     await showsLine(new RegExp(`^logs on gpu1 \\[2J to ${path}$`));
     write(`q${DOWN}l`);
     await showsLine(/^does not log: start it with --log FILE, or with the option log of launch\(\)$/);
+    write('qt');
+    await showsLine(/^inner \[2J \(t\.mjs:1:2\)$/);
+    assert.deepEqual([lines()[0], lines()[2]], ['stack of t3', 'x'.repeat(99)]);
+    t3.set({ code: 501, error: 'not available' });
+    await showsLine(/^not available$/);
+    t3.set({ code: 200 });
     write('q');
     await showsLine(/^3 systems: 3 active$/);
-    assert.equal(lines()[29], 'q quit  p pause  r resume  s save  d shut down  Enter info  l log  / filter  ↑↓');
+    assert.equal(lines()[29], 'q quit  p pause  r resume  s save  d shut down  i info  l log  t stack  / filter');
   });
 
   it('filters by name and status, scrolls, and redraws the whole screen when the size changes', async (t) => {

@@ -76,7 +76,8 @@ describe('The tools of control-mcp', SUITE, () => {
       const paths = [...new Set(requests.map((request) => request.replace(/\?.*/, '')))].sort();
       const commands = ['pause', 'save-state', ...options.length > 0 ? ['resume', 'shutdown'] : []];
       const posts = commands.map((command) => `POST /api/${command}`);
-      const harmless = ['GET /api/info', 'GET /api/status', ...posts, `POST /api/${id}`]; // which no program has
+      const reads = ['info', 'status', 'stack'].map((name) => `GET /api/${name}`);
+      const harmless = [...reads, ...posts, `POST /api/${id}`]; // which no program has
       assert.deepEqual(paths.filter((path) => !harmless.includes(path)), []);
       for (const path of posts) assert.ok(paths.includes(path), path);
     }

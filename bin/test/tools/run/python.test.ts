@@ -225,7 +225,7 @@ while not control.poll(): time.sleep(.01)
       ['set-it', 'set = 7', "TypeError: command 'set-it': 7 is not a module, class, method, or function."],
       ['set-it', 'set = lambda _rate: 0',
         "ValueError: command 'set-it': the name '_rate' must match [A-Za-z][A-Za-z0-9_]{0,31}"],
-      ...['pause', 'status', 'set_rate', '', long].map((one): [string, string, string] => {
+      ...['pause', 'status', 'stack', 'set_rate', '', long].map((one): [string, string, string] => {
         return [one, pass, `ValueError: command '${one}': ${name}`];
       }),
       ['pause-all', pass, ''],

@@ -239,7 +239,7 @@ describe('control-run: a signal during a save', suite, () => {
       await sleep(600); // twice the grace: a save may take long while nothing waits
       assert.equal((await getInfo(port)).commands[0]?.state, 'running');
       running.child.kill('SIGHUP');
-      const why = 'because control-run received a signal';
+      const why = 'because control-run must end';
       const error = `${command} failed: the save command was killed after 0.3 s of --grace, ${why}`;
       assert.deepEqual(await outcome, [500, error]);
       assert.equal(await exitCodeOf(running), 128 + 15);
