@@ -160,9 +160,9 @@ export interface CommandOutcome {
 //    ACCEPTED      both    both    numbers commands and questions
 //    LOST          both    both    how many lines the log lacks
 //    CHANGES       both    thread  counts what changes in /api/info: its tag
-//    LOOKS         host    thread  counts the looks at its stack; odd during one
-//    INSPECTED     host    thread  1 while its inspector is open
 //    NEWS          host    thread  counts changes by the host, and its samples; a bell
+//    LOOKS         host    thread  counts twice each look at its stack; odd during one
+//    INSPECTED     host    thread  1 while its inspector is open, which no look may join
 //    HEARD         host    thread  counts its looks and samples
 //    ACKNOWLEDGED  host    thread  SEQUENCE before its latest sample
 //
@@ -672,8 +672,9 @@ function followHost(data: ThreadData, table: Table) {
 function commandOf(record: SlotRecord, commandNames: readonly string[]): CommandInfo {
   const { id, code, state, at, takenAt, given, result: { value, valueOmitted } } = record;
   const isQuestion = record.kind === 'question';
-  const error = state === 'withdrawn' || (state === 'expired' && isQuestion) ? state
-    : state === 'expired' ? `the program has not ended within ${given.within} s and is killed` : record.result.error;
+  const isKilled = state === 'expired' && !isQuestion; // by `within`
+  const killed = `the program has not ended within ${given.within} s and is killed`;
+  const error = isKilled ? killed : state === 'expired' || state === 'withdrawn' ? state : record.result.error;
   const { by, reason, arguments: values } = isQuestion ? record.result : given;
   const isShown = isQuestion || JSON.stringify(values ?? '').length <= 200;
   return {
@@ -931,7 +932,7 @@ function followStack(data: ThreadData, host: ReturnType<typeof followHost>, { se
     },
     isKnown(since: number): boolean {
       const count = Atomics.load(memory, LOOKS);
-      if (count !== looks && count % 2 === 0) [looks, lookedAt] = [count, sentAt]; // or later: it may be found later
+      if (count !== looks && count % 2 === 0) [looks, lookedAt] = [count, sentAt]; // no older: it may be found late
       return lookedAt >= since;
     },
     frames(): string[] | null {
@@ -1187,6 +1188,7 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
   const wrongMethod = { error: 'Invalid API method' };
   const statusTags = statusNames.map((status) => `"${status.replace(' ', '-')}"`);
   const statuses = statusNames.map((status, index) => prepare(200, { status }, 'ETag', statusTags[index] as string));
+  const unkillable = prepare(501, { error: 'process 1 cannot be killed: start its container with an init' });
   const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
   const routes = {
     maxArguments: 4096, // bytes of JSON
@@ -1263,12 +1265,11 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
         if (fault !== '') return server.send(connection, prepare(400, { error: fault }));
         const [by, reason] = ['by', 'reason'].map((name) => tidy(given.get(name) ?? '') || undefined);
         const within = given.has('within') ? Number(given.get('within')) : undefined;
+        if (within !== undefined && data.isUnkillable) return server.send(connection, unkillable);
         limit = within === undefined ? 1000 * Number(given.get('expires')) : -1 - 1000 * within;
         const mine = given.get('mine') === 'true' || undefined;
         text = JSON.stringify(Object.assign({ by, reason, mine, within }, declared));
       }
-      const error = 'process 1 cannot be killed: start its container with an init, as docker run --init does';
-      if (limit < 0 && data.isUnkillable) return server.send(connection, prepare(501, { error }));
       const slot = link.enqueue(code, text, limit);
       if (slot === null) return server.send(connection, queueFull);
       if (server.mayWait(connection)) {

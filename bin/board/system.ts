@@ -1,7 +1,7 @@
 // One system on the board: sends it commands, samples its numbers, and keeps the state that pages show.
 
 import { BY, OFFLINE } from '../shared/client.ts';
-import { describeStack } from '../shared/declared.ts';
+import { stackIn } from '../shared/declared.ts';
 import { type Fold, hasLog, readHistory } from '../shared/log.ts';
 import { describeDone, follow, FollowedSystem } from '../shared/system.ts';
 import { excerpt, excerptOf } from '../shared/text.ts';
@@ -190,8 +190,7 @@ export class BoardSystem extends FollowedSystem {
     const { client } = this;
     const reply = await client.request('stack');
     if (!reply.ok) return { note: client.shorten(reply.error), entries: [] };
-    const lines = describeStack(reply.body).split('\n');
-    return { note: '', entries: lines.map((text) => ({ text })) };
+    return { note: '', entries: stackIn(reply.body).map((text) => ({ text })) };
   }
 
   /** Sends the command and follows it until it is completed. */

@@ -3,7 +3,7 @@
 import { EXIT, paintStatus, warn } from '../shared/cli.ts';
 import { describeUnknown, statusNameOf, UNKNOWN } from '../shared/client.ts';
 import { COMMANDS } from '../shared/commands.ts';
-import { describeParameter, describeStack, describeTimes, questionsIn } from '../shared/declared.ts';
+import { describeParameter, describeTimes, questionsIn, stackIn } from '../shared/declared.ts';
 import { seen } from '../shared/system.ts';
 import { describeInfo, viewOf } from '../shared/view.ts';
 import { failure, type Outcome, TIMEOUT, type Verb, verb } from './verb.ts';
@@ -34,7 +34,8 @@ export const stack: Verb = verb({
   targets: () => ({ several: 'all' }),
   run: ({ each }) => each(async ({ client }) => {
     const reply = await client.request('stack');
-    return reply.ok ? { exitCode: EXIT.DONE, text: describeStack(reply.body), json: reply.body } : failure(reply);
+    if (!reply.ok) return failure(reply);
+    return { exitCode: EXIT.DONE, text: stackIn(reply.body).join('\n'), json: reply.body };
   }),
 });
 

@@ -5,7 +5,7 @@ import { emitKeypressEvents, type Interface, type Key } from 'node:readline';
 import { SystemStatus } from '../../control.ts';
 import { EXIT, UsageError, warn } from '../shared/cli.ts';
 import { BY } from '../shared/client.ts';
-import { describeStack } from '../shared/declared.ts';
+import { stackIn } from '../shared/declared.ts';
 import { Fleet } from '../shared/fleet.ts';
 import { readHistory } from '../shared/log.ts';
 import { select } from '../shared/names.ts';
@@ -313,7 +313,7 @@ async function readEntries({ client, info }: FollowedSystem): Promise<string[]> 
 
 async function readStack({ client }: FollowedSystem): Promise<string[]> {
   const reply = await client.request('stack');
-  return reply.ok ? describeStack(reply.body).split('\n') : [reply.error];
+  return reply.ok ? stackIn(reply.body) : [reply.error];
 }
 
 // ───── The verb ──────────────────────────────────────────────────────────────────────────────────────────────────

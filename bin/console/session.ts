@@ -5,8 +5,8 @@ import { paintError, paintStatus, UsageError } from '../shared/cli.ts';
 import { BY, NO_ANSWER, obstacleIn, type PrintableClient, type PrintableReply, statusNameOf } from '../shared/client.ts';
 import { COMMANDS as ALL, findCommand, helpOf, REASON_HELP, suggestCommand } from '../shared/commands.ts';
 import {
-  acceptedBy, CONTROL_COMMANDS, describeAccepts, describeGiven, describeOpen, describeQuestion, describeStack, isAnswer,
-  isQuestionId, parseArguments, type Question, questionsIn, readAnswer, readArguments, splitWords,
+  acceptedBy, CONTROL_COMMANDS, describeAccepts, describeGiven, describeOpen, describeQuestion, isAnswer, isQuestionId,
+  parseArguments, type Question, questionsIn, readAnswer, readArguments, splitWords, stackIn,
 } from '../shared/declared.ts';
 import { commandsOf, describeAuthor, describeCommand, haveQuestionsChanged } from '../shared/describe.ts';
 import { follow, type FollowedSystem, type FollowOptions, GOALS, observe, seen, withLimit } from '../shared/system.ts';
@@ -95,7 +95,7 @@ export class Session {
 
   async #stack(): Promise<boolean> {
     const reply = await this.#request('stack');
-    return reply.ok ? print(describeStack(reply.body)) : fail(reply.error);
+    return reply.ok ? print(stackIn(reply.body).join('\n')) : fail(reply.error);
   }
 
   #seen(reply: PrintableReply): FollowedSystem {

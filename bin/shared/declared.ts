@@ -322,8 +322,8 @@ export function completeAnswer(questions: readonly Question[], words: readonly s
 
 // ───── The stack ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** The functions in the body of /api/stack, a line each. */
-export function describeStack({ stack }: Body): string {
-  const frames = Array.isArray(stack) ? stack.map((frame) => excerptOf(frame, MAX_VALUE_LENGTH)) : [];
-  return frames.join('\n') || 'no function runs: it waits for an event or a promise, or is between two microtasks';
+/** The functions in the body of /api/stack, a line each, or a line that says why there are none. */
+export function stackIn({ stack }: Body): string[] {
+  if (Array.isArray(stack) && stack.length > 0) return stack.map((frame) => excerptOf(frame, MAX_VALUE_LENGTH));
+  return ['no function runs: it waits for an event or a promise, or is between two microtasks'];
 }
