@@ -1820,11 +1820,14 @@ export class WebApiServer<Name extends string = never> {
   readonly #warned: Set<string> = new Set();
   // The thread finds #onReach() here: in Jest, `globalThis` is not that of the main context.
   readonly #exports: object = process.getBuiltinModule('node:worker_threads');
+  readonly #inspector: { url(): string | undefined } | null; // null if no look is possible
   readonly #Tracer: Tracer | null;
 
   constructor(options: WebApiServerOptions<Name>) {
     this.#data = prepareThreadData(options);
-    this.#Tracer = this.#data.obstacle === '' ? createTracer() : null;
+    const isVisible = this.#data.obstacle === '';
+    this.#inspector = isVisible ? process.getBuiltinModule('node:inspector') : null;
+    this.#Tracer = isVisible ? createTracer() : null;
     this.#options = { ...options };
     this.#memory = this.#data.memory;
     this.#published = this.#before = this.#data.first;
@@ -2202,14 +2205,11 @@ export class WebApiServer<Name extends string = never> {
   #sampleIfRequested(): void {
     const sequence = this.#load(CELL.SEQUENCE); // before the sample
     if (((this.#load(CELL.ACKNOWLEDGED) - this.#load(CELL.REQUESTED)) | 0) >= 0) return;
-    this.#noteInspector();
+    if (this.#load(CELL.REQUESTED) % 32 === 0) this.#noteInspector(); // it costs a tenth of a GET
     this.#publish();
     this.#acknowledge(sequence);
   }
-  #noteInspector(): void {
-    const isOpen = this.#data.obstacle === '' && process.getBuiltinModule('node:inspector').url() !== undefined;
-    Atomics.store(this.#memory, CELL.INSPECTED, Number(isOpen));
-  }
+  #noteInspector(): void { Atomics.store(this.#memory, CELL.INSPECTED, Number(this.#inspector?.url() !== undefined)); }
 
   #load(cell: number): number { return Atomics.load(this.#memory, cell); }
   #lookAnew(): void { this.#seen = (this.#load(CELL.SEQUENCE) - 1) | 0; }

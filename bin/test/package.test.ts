@@ -39,9 +39,9 @@ describe('control.ts', () => {
   const source = readFileSync('control.ts', 'utf8');
   const lines = source.split('\n');
 
-  it('is small: at most 3,000 lines and 171,300 bytes', () => {
+  it('is small: at most 3,000 lines and 171,500 bytes', () => {
     assert.ok(lines.length - 1 <= 3000, `${lines.length - 1} lines`);
-    assert.ok(Buffer.byteLength(source) <= 171_300, `${Buffer.byteLength(source)} bytes`);
+    assert.ok(Buffer.byteLength(source) <= 171_500, `${Buffer.byteLength(source)} bytes`);
   });
 
   it('has no line above 120 characters, and no function above 150 lines', () => {
