@@ -1,4 +1,4 @@
-/*! control.ts 0.26.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.26.1 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve */
 //
@@ -44,7 +44,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
-/** The version of this file. */ export const VERSION: string = '0.26.0';
+/** The version of this file. */ export const VERSION: string = '0.26.1';
 /** The default host name of servers and clients. */ export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
@@ -55,11 +55,11 @@ const readNow = clock.now.bind(clock); // kept at the import, as the timers are:
 const { timeOrigin } = clock;
 const readClock = (): number => timeOrigin + readNow(); // milliseconds, alike in both threads; it cannot be set
 const SOMEBODY = 'somebody'; // holds the pause of a sender without a name
-const RESPONSE_MS = 200; // how long the host waits for the response to a shutdown
 const WARNING = 'ControlWarning';
 const BASE_OPTIONS = ['name', 'socketPath', 'token', 'allowedHosts', 'maxQueueSize', 'maxConnections', 'log'];
 const SERVER_OPTIONS = [
-  'systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', 'onOverdue', ...BASE_OPTIONS,
+  'systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', 'onOverdue', 'readStack',
+  ...BASE_OPTIONS,
 ];
 const REQUEST_OPTIONS = ['wait', 'by', 'reason', 'expires', 'within', 'mine', 'arguments', 'id', 'tag', 'signal'];
 const READABLE = ['status', 'info', 'stack']; // endpoints
@@ -125,7 +125,7 @@ export interface CommandRequest<Name extends string = never> {
   arguments: Record<string, boolean | number | string>; // with the defaults; empty unless declared
   by?: string | undefined;
   reason?: string | undefined;
-  within?: number | undefined; // seconds from its acceptance after which a `shutdown` without an outcome kills
+  within?: number | undefined; // see RequestOptions
 }
 
 /** Options of `ask()`. */ export interface AskOptions<Types = Record<string, keyof ValueTypes>> {
@@ -174,8 +174,7 @@ export interface CommandOutcome {
 
 const CELL = {
   SEQUENCE: 0, REQUESTED: 1, RESPONDED: 2, STOP: 3, DETAIL: 4, ACCEPTED: 5, LOST: 6, CHANGES: 7, NEWS: 8, LOOKS: 9,
-  INSPECTED: 10,
-  HEARD: 16, ACKNOWLEDGED: 17, // in a cache line of their own: they are written at each look
+  INSPECTED: 10, HEARD: 16, ACKNOWLEDGED: 17, // the latter two in a cache line of their own
 } as const;
 
 /** Calls back once a bell differs from the value, or is rung. */
@@ -237,7 +236,7 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
     },
     /** Lets a record never expire. */
     keep(slot: number): void { if (Atomics.load(limits, slot) > 0) Atomics.store(limits, slot, 0); },
-    /** Whether a command without an outcome has exceeded its `within`, which is in the place of a limit, below 0. */
+    /** Whether a command without an outcome has exceeded its `within`: a limit below 0. */
     isOverdue(slot: number): boolean {
       const limit = -1 - Atomics.load(limits, slot);
       const isOpen = table.isPending(slot) || table.stateOf(slot) === 'expired'; // a thread may have died at the kill
@@ -447,8 +446,6 @@ function openQueue({ memory, cells, commandNames, table: { rings, kinds, heads, 
   return queue;
 }
 
-type Queue = ReturnType<typeof openQueue>;
-
 // ── The thread's side ──
 //
 // The server thread runs THREAD_FUNCTIONS, which are sent to it as source text. It cannot load this file: in a bundle,
@@ -497,14 +494,14 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
       host.wakeIfAwaited();
     },
 
-    /** Kills the program if a shutdown has no outcome in time, unless the host is faster. */
+    /** Kills the program if a shutdown has no outcome in time, or tells the supervisor. */
     enforce(): void {
       const { first, size } = data.table.rings.client;
       for (let slot = first; slot < first + size; slot += 1) {
         if (!table.isOverdue(slot)) continue;
         if (data.isSupervisor) {
           Atomics.store(data.table.limits, slot, 0); // it is told once
-          report({ type: 'overdue' });
+          report({ type: 'overdue', command: link.nameOf(slot) });
         } else if (table.stateOf(slot) === 'expired' || table.change(slot, 'expired')) {
           process.on('exit', link.kill); // after the removal of the socket, even if the host ends the thread first
           log?.write();
@@ -598,7 +595,7 @@ function followHost(data: ThreadData, table: Table) {
       });
     },
 
-    /** Calls back once the host has sampled, or late. Callers share a request, unless a command came after it. */
+    /** Calls back once the host has sampled, or late. Callers share a request unless a command came after it. */
     whenSampled(connection: Connection, wantsDetail: boolean, onEnd: () => void): void {
       const now = performance.now();
       const isDetailDue = wantsDetail && hasDetail && now - detailRequestedAt >= freshDetailMs;
@@ -901,7 +898,7 @@ function createPolicy({ host, token, allowedHosts }: ThreadData) {
 // memory.
 
 /** Sends the call stack of the host. Requests share a look; while one is on its way, another follows after 5 s. */
-function followStack(data: ThreadData, host: ReturnType<typeof followHost>, { send }: ReturnType<typeof serve>) {
+function followStack(data: ThreadData, link: Link, { send }: ReturnType<typeof serve>) {
   const { memory, cells: { LOOKS, INSPECTED }, reach, stack } = data;
   const freshMs = 100; // a stack this young is reused
   const limitMs = 1000; // native code, which no look interrupts, may take longer
@@ -910,13 +907,13 @@ function followStack(data: ThreadData, host: ReturnType<typeof followHost>, { se
   const stacks = {
     get(connection: Connection): void {
       const isInspected = Atomics.load(memory, INSPECTED) === 1;
-      const error = data.obstacle || (isInspected ? 'A look beside an open inspector could crash the program' : '');
+      const error = isInspected ? 'A look beside an open inspector could crash the program' : data.obstacles.stack;
       if (error !== '') return send(connection, prepare(501, { error }));
       const now = performance.now();
       if (stacks.isKnown(now - freshMs)) return stacks.respond(connection, -Infinity);
       if (stacks.isKnown(sentAt) || now - sentAt >= 5 * limitMs) stacks.look(); // one may be lost
       const since = sentAt;
-      host.wait(connection, () => stacks.isKnown(since), () => stacks.respond(connection, since), now + limitMs);
+      link.host.wait(connection, () => stacks.isKnown(since), () => stacks.respond(connection, since), now + limitMs);
     },
     /** Sends the frames, innermost first, if there has been a look since then. */
     respond(connection: Connection, since: number): void {
@@ -925,6 +922,7 @@ function followStack(data: ThreadData, host: ReturnType<typeof followHost>, { se
     },
     look(): void {
       sentAt = performance.now();
+      if (data.hasReader) return link.report({ type: 'look' });
       const session = new (process.getBuiltinModule('node:inspector').Session)();
       session.connectToMainThread();
       session.post('Runtime.evaluate', { expression: reach }); // a constant: nothing that a client has sent
@@ -974,7 +972,7 @@ function prepare(statusCode: number, value: object | null, ...given: string[]) {
 
 /** What the thread reports to the host: a text is a warning. */
 type ThreadMessage = string | { type: 'listening'; port: number; isPublic: boolean } | ({ type: 'failed' } & Failure)
-  | { type: 'overdue' };
+  | { type: 'look' } | { type: 'overdue'; command: string };
 type Report = (message: ThreadMessage) => void;
 type Failure = { message: string; code?: string | undefined }; // Node's, such as EADDRINUSE
 
@@ -1183,12 +1181,11 @@ function renderRejection(statusCode: number): string {
 function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof serve>) {
   const { commandNames, statusNames } = data;
   const { host, table } = link;
-  const stacks = followStack(data, host, server);
+  const stacks = followStack(data, link, server);
   const ok = prepare(200, { result: 'ok' });
   const wrongMethod = { error: 'Invalid API method' };
   const statusTags = statusNames.map((status) => `"${status.replace(' ', '-')}"`);
   const statuses = statusNames.map((status, index) => prepare(200, { status }, 'ETag', statusTags[index] as string));
-  const unkillable = prepare(501, { error: 'process 1 cannot be killed: start its container with an init' });
   const queueFull = prepare(503, { error: 'Command queue is full, try again later' });
   const routes = {
     maxArguments: 4096, // bytes of JSON
@@ -1260,12 +1257,13 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
       }
       if (query !== '' || declared.name !== undefined) { // most have neither, which saves a tenth of a POST
         const given = new URLSearchParams(query);
-        const own = command === 'resume' ? ['mine'] : command === 'shutdown' ? ['within'] : [];
+        const own = command === 'resume' ? ['mine'] : command === 'pause' || command === 'shutdown' ? ['within'] : [];
         const fault = faultIn(given, ['by', 'reason', 'expires', ...own]);
         if (fault !== '') return server.send(connection, prepare(400, { error: fault }));
         const [by, reason] = ['by', 'reason'].map((name) => tidy(given.get(name) ?? '') || undefined);
         const within = given.has('within') ? Number(given.get('within')) : undefined;
-        if (within !== undefined && data.isUnkillable) return server.send(connection, unkillable);
+        const obstacle = within === undefined ? '' : data.obstacles[command as 'pause'];
+        if (obstacle !== '') return server.send(connection, prepare(501, { error: obstacle }));
         limit = within === undefined ? 1000 * Number(given.get('expires')) : -1 - 1000 * within;
         const mine = given.get('mine') === 'true' || undefined;
         text = JSON.stringify(Object.assign({ by, reason, mine, within }, declared));
@@ -1284,7 +1282,7 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
       server.send(connection, prepare(state === 'done' ? 200 : 202, outcome));
     },
 
-    /** Answers a question. This does not use the queue: a program that waits for an answer takes no commands. */
+    /** Answers a question, past the queue: a program that waits for an answer takes no commands. */
     answer(connection: Connection): void {
       host.checkWaits(); // a question may have expired
       const query = new URLSearchParams(connection.head.query);
@@ -1560,9 +1558,7 @@ function runThread(): void {
   process.on('exit', listening.removeSocket);
   parentPort?.on('message', server.close);
   setInterval(server.closeIdle, 16_000); // the responses say 15 s
-  setInterval(link.host.checkWaits, 250);
-  setInterval(link.enforce, 250);
-  setInterval(listening.keepSocket, 250);
+  for (const act of [link.host.checkWaits, link.enforce, listening.keepSocket]) setInterval(act, 250);
   try { listening.start(); } catch (error: any) { listening.fail(error); } // Deno throws past uncaughtException
 }
 
@@ -1596,7 +1592,7 @@ const THREAD_FUNCTIONS = [
   /** If true (default), the next look for commands completes a command; if false, `report()` or the next one does. */
   autoReport?: boolean | undefined;
   /**
-   * Path of a Unix socket to listen on, at most 94 bytes, which only this user can open; without `host` and `port`, on
+   * Path of a Unix socket to listen on, at most 94 bytes, for this user only; without `host` and `port`, on
    * nothing else. It replaces the socket of a dead server. A path that ends in `/` is a folder, made if its parent
    * exists, for NAME-PID.sock: NAME is `name`, truncated to 32 characters, `_` for all but ASCII letters, digits, `.-`.
    * Default, with a `name`: beside the port, in the first of `socketFolders()` that can be used, where tools find it;
@@ -1617,8 +1613,10 @@ const THREAD_FUNCTIONS = [
   log?: string | undefined;
   /** The saved cause of the first status, or holds of the pause, oldest first. Default: none, and `since` is now. */
   cause?: StatusCause | readonly StatusCause[] | undefined;
-  /** For a supervisor: called when `within` of a shutdown has passed, instead of a SIGKILL to its own process. */
-  onOverdue?: (() => void) | undefined;
+  /** For a supervisor: called with the command whose `within` has passed; nothing is killed. */
+  onOverdue?: ((command: string) => void) | undefined;
+  /** For a supervisor: resolves to the lines of `GET /api/stack`. */
+  readStack?: (() => Promise<readonly string[]>) | undefined;
 }
 
 /**
@@ -1688,16 +1686,17 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   const {
     systemStatus, describe, name = parsePath(process.argv[1] ?? process.execPath).name, host = DEFAULT_HOST,
     port = DEFAULT_PORT, maxQueueSize = DEFAULT_MAX_QUEUE_SIZE, autoReport = true, token, allowedHosts = [],
-    maxConnections = 64, cause = [], onOverdue, log,
+    maxConnections = 64, cause = [], onOverdue, readStack, log,
   } = options;
   check('systemStatus', systemStatus, 'function', 'a function');
-  if (describe !== undefined) check('describe', describe, 'function', 'a function');
+  for (const [hook, call] of Object.entries({ describe, onOverdue, readStack })) {
+    if (call !== undefined) check(hook, call, 'function', 'a function');
+  }
   check('name', name, 'string', 'a string');
   checkHost('host', host);
   checkInteger('port', port, 0, 65_535);
   checkInteger('maxQueueSize', maxQueueSize, 1, 1000);
   check('autoReport', autoReport, 'boolean', 'a boolean');
-  if (onOverdue !== undefined) check('onOverdue', onOverdue, 'function', 'a function');
   checkInteger('maxConnections', maxConnections, 1, 65_536);
   checkToken(token);
   if (log !== undefined) check('log', log, 'string', 'the path of a file', /^[^\0]*[^\0/]$/.test(log));
@@ -1716,6 +1715,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   const other = socketPath?.replace(/^\/run\/user\/(\d+)\/control\/(?=[^/]+$)/, '/tmp/control-$1/');
   const given = socketPath === undefined ? [] : [socketPath, other as string];
   const place = `runtime-control-${readClock()}-${Math.random()}`; // where the thread finds #onReach()
+  const isInit = process.pid === 1 && process.platform === 'linux';
   return {
     memory: new Int32Array(new SharedArrayBuffer(128)), waiters: new Int32Array(new SharedArrayBuffer(64)),
     cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
@@ -1725,8 +1725,12 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
     log: log === undefined ? undefined : resolvePath(log),
     hasDetail: describe !== undefined,
     isSupervisor: onOverdue !== undefined,
-    obstacle: onOverdue === undefined ? findObstacle() : 'The stack of another process is not available',
-    isUnkillable: process.pid === 1 && process.platform === 'linux' && onOverdue === undefined,
+    hasReader: readStack !== undefined,
+    obstacles: { // why something is not possible here; empty if it is
+      stack: readStack === undefined ? findObstacle() : '',
+      pause: onOverdue === undefined ? 'Only control-run can pause a program in the middle of a step' : '',
+      shutdown: isInit && onOverdue === undefined ? 'process 1 cannot be killed: start its container with an init' : '',
+    },
     place, reach: `process.getBuiltinModule('node:worker_threads')[Symbol.for('${place}')]?.()\n//# sourceURL=${place}`,
     stack: new Uint16Array(new SharedArrayBuffer(2 * (50 * 201 + 1))), // 50 frames: the size, and up to 200 characters
     first: { ...causes[0] ?? checkCause({}), code: -1, holds: causes.reduce<readonly Hold[]>(addHold, []) },
@@ -1752,22 +1756,17 @@ function findObstacle(): string {
   return where && `Node's inspector is not available ${where}`;
 }
 
-/** Returns an Error whose stack is call sites: of a realm of its own, so that no look touches the program's Error. */
-function createTracer(): Tracer {
+/** Returns a function that reads the stack, by an Error of a realm of its own: no look touches the program's Error. */
+function createTracer(): () => NodeJS.CallSite[] | string {
   const prepareStackTrace = (_: Error, sites: NodeJS.CallSite[]): unknown => sites;
   const vm = process.getBuiltinModule('node:vm');
-  const context = vm.createContext({}); // kept, because V8 asks its global object for `Error.prepareStackTrace`
-  return Object.assign(vm.runInContext('Error', context), { stackTraceLimit: 60, prepareStackTrace, context });
+  const context = vm.createContext({}); // kept: V8 asks its global object for `Error.prepareStackTrace`
+  const Tracer = Object.assign(vm.runInContext('Error', context), { stackTraceLimit: 60, prepareStackTrace, context });
+  return () => new Tracer().stack;
 }
 
-type Tracer = new () => { stack: NodeJS.CallSite[] | string };
-
-/**
- * Writes the frames below the expression of a place: for each, its size and characters; then 0.
- *
- * @param trace A text if the look interrupts the formatting of another trace.
- */
-function writeFrames(stack: Uint16Array, trace: NodeJS.CallSite[] | string, place: string): void {
+/** Writes the frames below the place: for each, its size and characters; then 0. V8 may return a trace as a text. */
+function writeFrames(stack: Uint16Array, trace: readonly (NodeJS.CallSite | string)[] | string, place: string): void {
   let end = 0;
   let isBelow = false;
   const sites = typeof trace === 'string' ? trace.split('\n    at ') : trace;
@@ -1800,7 +1799,7 @@ export class WebApiServer<Name extends string = never> {
   readonly #data: ThreadData;
   readonly #memory: Int32Array;
   readonly #table: Table;
-  readonly #queue: Queue;
+  readonly #queue: ReturnType<typeof openQueue>;
   readonly #asked: Set<(end?: State, reason?: unknown) => void> = new Set(); // settle open questions
   #state: 'idle' | 'starting' | 'running' | 'closed' = 'idle';
   #worker: Worker | null = null;
@@ -1821,13 +1820,13 @@ export class WebApiServer<Name extends string = never> {
   // The thread finds #onReach() here: in Jest, `globalThis` is not that of the main context.
   readonly #exports: object = process.getBuiltinModule('node:worker_threads');
   readonly #inspector: { url(): string | undefined } | null; // null if no look is possible
-  readonly #Tracer: Tracer | null;
+  readonly #trace: ReturnType<typeof createTracer> | null;
 
   constructor(options: WebApiServerOptions<Name>) {
     this.#data = prepareThreadData(options);
-    const isVisible = this.#data.obstacle === '';
+    const isVisible = this.#data.obstacles.stack === '' && !this.#data.hasReader;
     this.#inspector = isVisible ? process.getBuiltinModule('node:inspector') : null;
-    this.#Tracer = isVisible ? createTracer() : null;
+    this.#trace = isVisible ? createTracer() : null;
     this.#options = { ...options };
     this.#memory = this.#data.memory;
     this.#published = this.#before = this.#data.first;
@@ -1927,7 +1926,7 @@ export class WebApiServer<Name extends string = never> {
     const isClients = this.#data.table.kinds[slot] === 'client';
     const responded = this.#load(CELL.RESPONDED);
     const isResponding = isClients && ((responded - this.#table.numberOf(slot)) | 0) < 0;
-    if (command === 'shutdown' && isResponding) Atomics.wait(this.#memory, CELL.RESPONDED, responded, RESPONSE_MS);
+    if (command === 'shutdown' && isResponding) Atomics.wait(this.#memory, CELL.RESPONDED, responded, 200);
     return command;
   }
 
@@ -2061,9 +2060,8 @@ export class WebApiServer<Name extends string = never> {
     if (code === -1) throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
     checkOptions('post', options, ['by', 'reason']);
     const { by, reason } = checkCause({ by: options.by ?? 'itself', reason: options.reason });
-    const table = this.#table;
     if (this.#queue.count('posted') >= this.#data.maxQueueSize) return false;
-    table.open(table.claim('posted'), code, JSON.stringify({ by, reason }));
+    this.#table.open(this.#table.claim('posted'), code, JSON.stringify({ by, reason }));
     this.#ring();
     this.#interruptStep();
     return true;
@@ -2223,13 +2221,13 @@ export class WebApiServer<Name extends string = never> {
     ringBell(this.#data, CELL.NEWS);
   }
   /** The thread calls this in the middle of whatever the host does: see the section on the stack. */
-  #onReach(): void {
+  #onReach(lines?: readonly string[]): void {
     const reserve = (depth: number): number => (depth === 0 ? 0 : 1 + reserve(depth - 1));
     reserve(500); // throws near the end of the call stack, before anything has changed
     const begun = this.#load(CELL.LOOKS) | 1; // already odd if the time limit of a `vm` script has ended a look
     Atomics.store(this.#memory, CELL.LOOKS, begun);
     const { stack, place } = this.#data;
-    writeFrames(stack, new (this.#Tracer as Tracer)().stack, place);
+    writeFrames(stack, lines === undefined ? this.#trace?.() ?? '' : [place, ...lines], place);
     Atomics.store(this.#memory, CELL.LOOKS, (begun + 1) | 0);
     this.#ringThread();
   }
@@ -2327,7 +2325,9 @@ export class WebApiServer<Name extends string = never> {
       worker.on('message', (message: ThreadMessage) => {
         if (typeof message === 'string') return this.#warnOnce(message);
         if (message.type === 'failed') return void (failure = message);
-        if (message.type === 'overdue') return this.#options.onOverdue?.();
+        if (message.type === 'overdue') return this.#options.onOverdue?.(message.command);
+        if (message.type === 'look') return void this.#options.readStack?.().then((lines) => this.#onReach(lines))
+          .catch((error) => this.#warnOnce(`readStack failed: ${describeError(error)}`));
         if (data.port !== null) data.port = message.port; // restarted threads use the same
         data.death = '';
         if (this.#state === 'starting' && message.isPublic) {
@@ -2423,11 +2423,13 @@ export type WebApiReply =
   /** Who sends the command: `ana@laptop`. Truncated to 200 characters. */ by?: string | undefined;
   /** Why. Truncated to 200 characters. */ reason?: string | undefined;
   /** 1 to 86,400 seconds, after which the command is no longer delivered. */ expires?: number | undefined;
-  /** For `shutdown`: 0 to 86,400 seconds, after which the program is killed. */ within?: number | undefined;
+  /** 0 to 86,400 seconds, after which a `shutdown` kills, or a `pause` stops what control-run runs. */
+  within?: number | undefined;
   /** For `resume`: releases only the hold of the sender. */ mine?: boolean | undefined;
   /** The tag of an earlier reply, for `status` and `info`. */ tag?: string | undefined;
   /** Cancels the request, which then counts as failed. */ signal?: AbortSignal | undefined;
 }
+type Limited = Pick<RequestOptions, 'within'>;
 
 /** Options of `WebApiClient`. */ export interface WebApiClientOptions {
   /** Time limit of each request, in milliseconds. Default: 5000. */ timeout?: number | undefined;
@@ -2485,21 +2487,20 @@ export class WebApiClient {
     return reply.ok === true ? reply.body as unknown as SystemInfo : null;
   }
 
-  /** Requests where the program is: its functions, innermost first. Resolves with null if the request fails. */
+  /** Requests the stack, innermost function first. Resolves with null if the request fails. */
   async getStack(signal?: AbortSignal): Promise<string[] | null> {
     const reply = await this.request('stack', { signal });
     return reply.ok === true ? reply.body['stack'] as string[] : null;
   }
 
   /** Sends `pause`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
-  pause(): Promise<string | null> { return this.#send('pause'); }
+  pause(options: Limited = {}): Promise<string | null> { return this.#send('pause', options); }
   /** Resolves as `pause()` does. */ resume(): Promise<string | null> { return this.#send('resume'); }
   /** Resolves as `pause()` does. */ saveState(): Promise<string | null> { return this.#send('save-state'); }
-  /** Resolves as `pause()` does. */ shutdown(options: Pick<RequestOptions, 'within'> = {}): Promise<string | null> {
-    return this.#send('shutdown', options);
-  }
+  /** Resolves as `pause()` does. */
+  shutdown(options: Limited = {}): Promise<string | null> { return this.#send('shutdown', options); }
 
-  async #send(command: ControlCommand, options: Pick<RequestOptions, 'within'> = {}): Promise<string | null> {
+  async #send(command: ControlCommand, options: Limited = {}): Promise<string | null> {
     const reply = await this.request(command, options);
     return reply.ok === true ? reply.value : null; // narrows without `strict`
   }
@@ -2694,9 +2695,9 @@ export interface LaunchConfig extends Pick<WebApiServerOptions,
  * commands are handled after each, timers and signals every 10 ms.
  *
  * If a hook fails, `process.emitWarning()` reports it and the system continues. If the last save fails, a shutdown by
- * command is cancelled, and the system pauses; after a signal, or without a web API,
- * the promise rejects with the error of the save. If a step fails, it rejects with that error, and no state is saved,
- * unless a command has interrupted the step: see `Control`.
+ * command is cancelled, and the system pauses; after a signal, or without a web API, the promise rejects with the error
+ * of the save. If a step fails, it rejects with that error, and no state is saved, unless a command has interrupted the
+ * step: see `Control`.
  *
  * @throws {Error} If the web API cannot listen. No step has run.
  */
@@ -2727,8 +2728,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     systemStatus: () => status,
     describe: system.describe && (() => system.describe?.()),
     commands: declared,
-    host: webApiAddress?.[0],
-    port: webApiAddress?.[1],
+    host: webApiAddress?.[0], port: webApiAddress?.[1],
     autoReport: false, // a hook may poll
   });
   const control: Control = {

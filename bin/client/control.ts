@@ -8,16 +8,25 @@ import { type Verb, verb } from './verb.ts';
 
 const LEASE_DAYS = 365;
 
+const WITHIN = {
+  type: 'string', value: 'SECONDS', parse: parseWithin,
+  help: 'after this time, such as 30s, kill the program (shutdown), or stop it in the middle of its step (pause, under ' +
+    'control-run only); 0: at once',
+} as const;
+
 export const pause: Verb = verb({
   ...COMMANDS.pause,
   example: "pause --wait --reason 'GPU needed until noon'",
-  options: withWaiting({
-    for: {
-      type: 'string', value: 'SECONDS',
-      parse: (option: string, text: string) => parseDuration(option, text, 'seconds', LEASE_DAYS),
-      help: 'pause: resume after this time, such as 30m, as resume --mine does',
-    },
-  }),
+  options: {
+    ...withWaiting({
+      for: {
+        type: 'string', value: 'SECONDS',
+        parse: (option: string, text: string) => parseDuration(option, text, 'seconds', LEASE_DAYS),
+        help: 'pause: resume after this time, such as 30m, as resume --mine does',
+      },
+    }),
+    within: WITHIN,
+  },
   take: (_, values) => checkSending('pause', values, values.for !== undefined && 'for'),
   targets: () => ({ several: 'mistake' }),
   run(task) {
@@ -50,13 +59,7 @@ export const saveState: Verb = verb({
 export const shutdown: Verb = verb({
   ...COMMANDS.shutdown,
   example: 'shutdown --within 5m --wait --timeout 10m',
-  options: {
-    ...SENDING,
-    within: {
-      type: 'string', value: 'SECONDS', parse: parseWithin,
-      help: 'shutdown: kill the program if it has not ended after this time, such as 30s; 0 kills it at once',
-    },
-  },
+  options: { ...SENDING, within: WITHIN },
   take: (_, values) => checkSending('shutdown', values),
   targets: () => ({ several: 'mistake' }),
   run: ({ each, values }) => each((target) => send(target, 'shutdown', values)),

@@ -63,7 +63,7 @@ export async function pauseFor(durationMs: number, { words, values, each }: Task
     warn(`interrupted${paused.length === 0 ? '' : rest}`);
     return void process.kill(process.pid, signal.reason as string); // so that a shell ends the loop around it, too
   }
-  const ofResume = { ...values, reason: undefined, wait: false }; // it does not expire
+  const ofResume = { ...values, reason: undefined, wait: false, within: undefined }; // it does not expire
   await each((target) => resumeMine(target, ofResume), paused);
 }
 

@@ -7,6 +7,7 @@
 //   control-run  {"id":8,"command":"evaluate","arguments":{}}
 //   program      {"status":"paused"}, {"detail":{"epoch":12}}      at any time
 //   program      {"ask":{"id":"a1","message":"Stop?"}}           or {"withdraw":"a1"}
+//   program      {"stack":{"pid":4711,"signal":63,"fd":3}}       on that signal, it writes its stack to that pipe
 //   control-run  {"answer":{"id":"a1","arguments":{"approved":true}}}   or {"answer":{"id":"a1","error":"expired"}}
 //
 // `control-run ask` connects to the Unix socket in CONTROL_RUN_SOCKET. Each side writes one line of JSON:
@@ -69,6 +70,8 @@ export interface ChannelListener {
 export class Channel {
   /** Whether the program takes commands itself: from its first line on, until the socket closes. */
   state: 'unused' | 'open' | 'closed' = 'unused';
+  /** How the program shows its stack: on a signal to a process, that writes it to its own pipe. */
+  tracer: Readonly<Record<'pid' | 'signal' | 'fd', number>> | null = null;
   readonly #socket: Socket;
   readonly #listener: ChannelListener;
   #rest = ''; // of an incomplete line
@@ -132,20 +135,22 @@ export class Channel {
 
   /** Returns false if the line is invalid; then it changes nothing. */
   #take(line: string): boolean {
-    const { status, detail, accepts, done, failed, value, error, ask, withdraw } = parseLine(line);
+    const { status, detail, accepts, done, failed, value, error, ask, withdraw, stack } = parseLine(line);
     const known = STATUSES.find(({ statusName }) => statusName === status);
     const id = done ?? failed;
-    const isValid = (status ?? detail ?? accepts ?? id ?? ask ?? withdraw) !== undefined &&
+    const isValid = (status ?? detail ?? accepts ?? id ?? ask ?? withdraw ?? stack) !== undefined &&
       (status === undefined || known !== undefined) &&
       (detail === undefined || (isRecord(detail) && fits(detail))) &&
       (accepts === undefined || isRecord(accepts)) &&
       (ask === undefined || (isRecord(ask) && isId(ask['id']) && !this.#asked.has(ask['id']))) &&
       (withdraw === undefined || isId(withdraw)) &&
+      (stack === undefined || isTracer(stack)) &&
       (id === undefined || (Number.isInteger(id) && (id as number) > 0 && (id as number) <= this.#id));
     if (!isValid) return false;
     this.state = 'open';
     if (isRecord(accepts)) this.#listener.onAccepts(accepts);
     if (isRecord(detail)) this.#listener.onDetail(detail);
+    if (isTracer(stack)) this.tracer = stack;
     if (isRecord(ask)) void this.#ask(ask);
     if (isId(withdraw)) this.#asked.get(withdraw)?.abort(new DOMException('withdrawn', 'AbortError'));
     if (id === this.#id) { // an earlier command is completed already
@@ -189,6 +194,11 @@ export class Channel {
 
 function isId(value: unknown): value is string {
   return typeof value === 'string' && value !== '' && value.length <= 100;
+}
+
+function isTracer(value: unknown): value is Channel['tracer'] {
+  const { pid, signal, fd } = isRecord(value) ? value : {};
+  return [pid, signal, fd].every((one) => Number.isInteger(one) && (one as number) >= 0);
 }
 
 /** Measures the JSON, not the line, which may be shorter: `1e20` becomes 100000000000000000000. */

@@ -12,7 +12,7 @@
 
 Start it with `control-run -- python train.py`. Without control-run, the module does nothing. See bin/run/channel.md of
 runtime-control for more examples, and for the lines of JSON on the socket in CONTROL_FD."""
-import contextlib, inspect, json, os, re, select, socket, traceback, typing
+import contextlib, faulthandler, inspect, json, os, re, select, signal, socket, traceback, typing
 
 TYPES = {bool: 'boolean', int: 'integer', float: 'number', str: 'string'}
 EXTRAS = {'include_extras': True} if hasattr(typing, 'Annotated') else {}  # Python 3.8 always includes them
@@ -51,6 +51,16 @@ class Control:
                 self.poller = select.poll()  # select() fails above descriptor 1023
                 self.poller.register(link, select.POLLIN)
         self.say(status='active', accepts=self.accepts)
+        if self.lines is not None: self.show_stack()
+
+    def show_stack(self):
+        """Has faulthandler write the frames to a pipe on a signal, even in native code: control-run shows where it is."""
+        with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):  # as on macOS
+            free = [one for one in range(signal.SIGRTMIN, signal.SIGRTMAX) if signal.getsignal(one) == signal.SIG_DFL]
+            self.pipe = os.pipe()  # until the end of the program: the handler writes to it
+            os.set_blocking(self.pipe[1], False)
+            faulthandler.register(free[-1], file=self.pipe[1], all_threads=False)
+            self.say(stack={'pid': os.getpid(), 'signal': free[-1], 'fd': self.pipe[0]})
 
     def say(self, **what):
         """Reports something, such as detail={'epoch': 12}. What JSON lacks, such as NaN, becomes a text."""

@@ -7,6 +7,7 @@ import type { CommandOutcome, CommandRequest, WebApiServer } from '../../control
 import type { Settings } from './options.ts';
 
 const URGENCY_MS = 50; // between two checks whether a command is urgent
+const STOPPED = 'stopped by SIGSTOP'; // although it could have paused by itself
 const LOOK_MS = 250; // between two looks at a stopped program
 const LOOK_SHARE = 0.02; // of the time that looks may take, unless the next one would be later than after a second
 
@@ -29,6 +30,8 @@ type Urgency = 'command' | 'signal';
 export interface Situation {
   settings: Settings;
   server: WebApiServer<string>;
+  /** Returns whether a pause may no longer wait for the program. */
+  isFreezing(): boolean;
   /** Returns whether control-run has received a signal to end. */
   isSignalled(): boolean;
   say(message: string): void;
@@ -58,6 +61,11 @@ export class Operator {
   /** Whether a part of a pause is in effect. Once the program has ended, there is nothing left to undo. */
   get isPaused(): boolean {
     return this.#program.end === null && this.#inEffect.size > 0;
+  }
+
+  /** Whether the program was stopped although it takes commands itself. */
+  get isFrozen(): boolean {
+    return this.isPaused && this.#mustStop && this.#program.channel.state === 'open';
   }
 
   // ───── Pausing ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -113,11 +121,11 @@ export class Operator {
     do: async () => {
       const { channel } = this.#program;
       const { forceStopMs } = this.#settings;
-      this.#mustStop = channel.state !== 'open';
-      if (this.#mustStop) return undefined;
+      this.#mustStop = this.#situation.isFreezing() || channel.state !== 'open';
+      if (this.#mustStop) return channel.state === 'open' ? STOPPED : undefined;
       const force = (): void => {
         this.#mustStop = true;
-        channel.settle({ value: 'stopped by SIGSTOP' }); // it reads the command when it continues
+        channel.settle({ value: STOPPED }); // it reads the command when it continues
       };
       const timer = forceStopMs === undefined ? undefined : setTimeout(force, forceStopMs);
       return await this.#ask('pause', 'command', force).finally(() => clearTimeout(timer));
@@ -205,14 +213,15 @@ export class Operator {
     return outcome.value;
   }
 
-  /** Waits for an outcome. Calls `onLate` if it is still missing `graceMs` after it becomes urgent. */
+  /** Waits for an outcome. Calls `onLate` if it is missing `graceMs` after it becomes urgent, or delays a freeze. */
   async #limit<T>(outcome: Promise<T>, urgency: Urgency, onLate: () => void): Promise<T> {
     const mayWait = (): boolean => urgency === 'signal' || !this.#server.hasWaiting();
+    const isSave = /^(save-state|shutdown)$/.test((this.#server.request as CommandRequest).command);
     let lateAt = Infinity;
     const timer = setInterval(() => {
       const now = performance.now();
       if (this.#situation.isSignalled() || !mayWait()) lateAt = Math.min(lateAt, now + this.#settings.graceMs);
-      if (now < lateAt) return;
+      if (now < lateAt && (isSave || !this.#situation.isFreezing())) return;
       clearInterval(timer);
       onLate();
     }, URGENCY_MS);
@@ -222,7 +231,8 @@ export class Operator {
   readonly #giveUp = (): void => this.#program.channel.settle({ error: this.#silence() });
 
   #silence(): Error {
-    return new Error(`${this.#program.name} did not respond within ${this.#settings.graceMs / 1000} s`);
+    const limit = this.#situation.isFreezing() ? 'the limit of a pause' : `${this.#settings.graceMs / 1000} s`;
+    return new Error(`${this.#program.name} did not respond within ${limit}`);
   }
 
   // ───── Saving ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -318,10 +328,13 @@ export class Operator {
     const { end, lastLine } = await this.#limit(command.ended, urgency, () => {
       const why = this.#situation.isSignalled() ? 'control-run must end' : 'another command waits';
       how = `was killed after ${this.#settings.graceMs / 1000} s of --grace, because ${why}`;
+      if (this.#situation.isFreezing()) how = 'was killed';
       command.kill();
     });
     if (end.exitCode === 0) return lastLine;
     const hint = name === 'save' && this.isPaused ? ' (the program is paused)' : '';
-    throw new Error(`the ${name} command ${how || `ended with ${end.text}`}${hint}${lastLine && `: ${lastLine}`}`);
+    const what = `the ${name} command ${how || `ended with ${end.text}`}${hint}${lastLine && `: ${lastLine}`}`;
+    if (name === 'pause' && this.#situation.isFreezing()) return what; // the program is stopped in any case
+    throw new Error(what);
   }
 }

@@ -285,9 +285,7 @@ export class Processes {
 }
 
 function trySend(target: number, name: NodeJS.Signals): void {
-  try {
-    process.kill(target, name);
-  } catch {} // ended, or belongs to another user
+  tryTo(() => void process.kill(target, name)); // it has ended, or belongs to another user
 }
 
 /** Whether this process may not signal the other one. */
@@ -369,11 +367,7 @@ function stateOfThreads(pid: number | string): string {
 
 /** Returns a file of each thread; nothing if the process has ended. */
 function readThreads(pid: number | string, file: string): string[] {
-  try {
-    return readdirSync(`/proc/${pid}/task`).map((thread) => tryRead(`/proc/${pid}/task/${thread}/${file}`));
-  } catch {
-    return [];
-  }
+  return tryTo(() => readdirSync(`/proc/${pid}/task`).map((thread) => tryRead(`/proc/${pid}/task/${thread}/${file}`)));
 }
 
 /** For a process of another user that /proc hides (`hidepid`). */
@@ -397,18 +391,14 @@ export function listByPs(): Process[] {
 }
 
 /** Whether a process has a handler for a signal. False without /proc. */
-export function handles(pid: number, name: NodeJS.Signals): boolean {
+export function handles(pid: number, signal: NodeJS.Signals | number): boolean {
   const caught = /^SigCgt:\s+([0-9a-f]+)/m.exec(tryRead(`/proc/${pid}/status`))?.[1] ?? '0';
-  return ((BigInt(`0x${caught}`) >> BigInt(constants.signals[name] - 1)) & 1n) === 1n;
+  return ((BigInt(`0x${caught}`) >> BigInt((typeof signal === 'number' ? signal : constants.signals[signal]) - 1)) & 1n) === 1n;
 }
 
 /** Returns an empty text if the process has ended or belongs to another user. */
 export function tryRead(path: string): string {
-  try {
-    return readFileSync(path, 'latin1');
-  } catch {
-    return '';
-  }
+  return tryTo(() => [readFileSync(path, 'latin1')])[0] ?? '';
 }
 
 // ───── The cgroup ────────────────────────────────────────────────────────────────────────────────────────────────

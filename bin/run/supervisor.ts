@@ -18,6 +18,7 @@ import { Operator } from './operator.ts';
 import { Cgroup, labelOf, type Process } from './processes.ts';
 import { type End, Program, type ProgramOptions } from './program.ts';
 import { handleSignals, mayShow } from './signals.ts';
+import { readStack } from './stack.ts';
 import type { Settings } from './options.ts';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN } = SystemStatus;
@@ -52,6 +53,7 @@ export class Supervisor {
   #restarts = 0; // in a row
   #restartTimer: NodeJS.Timeout | undefined;
   #isRestartDue = false; // once the status is active
+  #isFreezing = false; // see #freeze()
   #isSignalled = false; // by a signal to end, or by the limit of a shutdown
   #isEnding = false; // from a shutdown on, unless it is cancelled; the program may report that status by itself
   #isWatched = false; // a client has asked for the status, and may wait for the end
@@ -77,7 +79,8 @@ export class Supervisor {
       },
       describe: () => this.#describe(),
       autoReport: false, // hasCommands() is called while a command still runs
-      onOverdue: () => void this.#kill(),
+      onOverdue: (command) => void (command === 'pause' ? this.#freeze() : this.#kill()),
+      readStack: async () => (this.#program?.end === null ? readStack(this.#program) : []),
     });
     this.#questions = new Questions(this.#server);
     const mark = `CONTROL_RUN=${process.pid}-${randomBytes(16).toString('hex')}`;
@@ -142,7 +145,8 @@ export class Supervisor {
   /** Lets a new operator begin with the program as it is: running, or stopped before its first instruction. */
   #operate(isPaused: boolean): void {
     this.#operator = new Operator(this.#program, isPaused, {
-      settings: this.#settings, server: this.#server, isSignalled: () => this.#isSignalled, say: this.#say,
+      settings: this.#settings, server: this.#server, say: this.#say,
+      isFreezing: () => this.#isFreezing, isSignalled: () => this.#isSignalled,
     });
   }
 
@@ -256,6 +260,7 @@ export class Supervisor {
         restarts: this.#restarts, 'last end': excerptOf(this.#lastEnd?.text, MAX_ERROR_LENGTH),
       }),
       canSave: this.#canSave(program),
+      frozen: this.#operator.isFrozen || undefined,
     };
     return { ...this.#detail, run };
   }
@@ -270,7 +275,7 @@ export class Supervisor {
 
   async #execute(command: string): Promise<CommandOutcome> {
     switch (command) {
-      case 'pause': return this.#carryOut('pause', [ACTIVE, PAUSING, PAUSED]);
+      case 'pause': return this.#carryOut('pause', [ACTIVE, PAUSING, PAUSED]).finally(() => (this.#isFreezing = false));
       case 'resume': return this.#carryOut('resume', [PAUSED, RESUMING, ACTIVE]);
       case 'save-state': return this.#operator.save();
       case 'shutdown': return this.#shutDown();
@@ -327,6 +332,11 @@ export class Supervisor {
     const text = excerpt(textOfJson(outcome.value ?? ''), MAX_VALUE_LENGTH); // there is room for the rest
     const saved = Buffer.from(text).toString() || undefined; // well-formed
     return { value: { saved, ended, exitCode, signal } };
+  }
+
+  /** Has a pause that runs or waits stop the program, once its `within` has passed; not while a save runs. */
+  #freeze(): void {
+    this.#isFreezing = this.#status === PAUSING || this.#server.hasWaiting(['pause']);
   }
 
   /** Ends the program once `within` of a shutdown has passed, which then takes effect, whatever it has waited for. */

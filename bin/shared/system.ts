@@ -359,7 +359,7 @@ export interface FollowOptions {
   by?: string;
   reason?: string | undefined;
   mine?: boolean | undefined; // of `resume`
-  within?: number | undefined; // of `shutdown`, in seconds
+  within?: number | undefined; // of `pause` and `shutdown`, in seconds
   expires?: number | undefined; // seconds; less than timeoutMs, which must leave time for the report
   reply?: PrintableReply; // if the caller has sent the command
   signal?: AbortSignal; // ends the wait

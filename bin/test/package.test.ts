@@ -39,9 +39,9 @@ describe('control.ts', () => {
   const source = readFileSync('control.ts', 'utf8');
   const lines = source.split('\n');
 
-  it('is small: at most 3,000 lines and 171,500 bytes', () => {
+  it('is small: at most 3,000 lines and 172,000 bytes', () => {
     assert.ok(lines.length - 1 <= 3000, `${lines.length - 1} lines`);
-    assert.ok(Buffer.byteLength(source) <= 171_500, `${Buffer.byteLength(source)} bytes`);
+    assert.ok(Buffer.byteLength(source) <= 172_000, `${Buffer.byteLength(source)} bytes`);
   });
 
   it('has no line above 120 characters, and no function above 150 lines', () => {
@@ -60,7 +60,7 @@ describe('control.ts', () => {
 
 /** The most lines that the sources of a room may have: bin/ROOM.ts and bin/ROOM/. */
 const ROOMS: Readonly<Record<string, number>> = {
-  shared: 4895, client: 2225, board: 2400, run: 2700, kbctl: 1610, mcp: 1170, console: 730, demo: 210,
+  shared: 4895, client: 2225, board: 2400, run: 2790, kbctl: 1610, mcp: 1170, console: 730, demo: 210,
 };
 
 describe('bin', () => {
@@ -79,7 +79,7 @@ describe('bin', () => {
       assert.ok(count > 0 && count <= most, `${room}: ${count} lines, at most ${most}`);
     }
     assert.deepEqual(sources.map(roomOf).filter((room) => !(room in ROOMS)), [], 'a room without a budget');
-    assert.ok(linesOf(sources) <= 15_910, `${linesOf(sources)} lines`);
+    assert.ok(linesOf(sources) <= 16_030, `${linesOf(sources)} lines`);
   });
 
   it('says in the first lines of each file what it is for, and imports nothing in a circle', () => {

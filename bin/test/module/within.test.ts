@@ -1,11 +1,12 @@
 // What reaches a program in the middle of a step: a look at its call stack, and a shutdown with a limit.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { clientAt, freePort, makeFolder, startServer, takeAll } from '../helpers.ts';
+import { clientAt, freePort, HOSTILE, makeFolder, startServer, takeAll } from '../helpers.ts';
 import { runHost, type Host } from '../host.ts';
 import { INFO, PAUSE, RESUME, SAVE, SHUTDOWN, WAIT, ask, type HttpResponse } from '../http.ts';
 import { lacks, NAMESPACE } from '../needs.ts';
@@ -176,6 +177,22 @@ describe('GET /api/stack', { ...LIMIT, concurrency: 3 }, () => {
     await until(async () => (await ask(deepPort, STACK)).body.stack?.[0]?.includes('dig') === true);
   });
 
+  it('is what readStack() of a supervisor returns; 504 and a warning if that fails', async (t) => {
+    let lines = ['run (train.py:7)', HOSTILE, 'x'.repeat(300)];
+    const { port } = await startServer(t, {
+      onOverdue: () => {},
+      readStack: async () => lines.length > 0 ? lines : Promise.reject(new Error('gone')),
+    });
+    const stack = await stackOf(port);
+    assert.deepEqual([stack[0], stack[2]], ['run (train.py:7)', 'x'.repeat(200)]);
+    assert.doesNotMatch(stack[1] as string, /\p{Cc}/u);
+    lines = [];
+    const warning = once(process, 'warning');
+    await sleep(100); // a younger one would be reused
+    assert.equal((await ask(port, STACK)).statusCode, 504);
+    assert.equal((await warning)[0].message, 'readStack failed: gone');
+  });
+
   it('is 501 where the inspector cannot see the program, and so said', async (t) => {
     const inWorker = runHost(t, `
       import { Worker } from 'node:worker_threads';
@@ -283,16 +300,17 @@ describe('A shutdown with a limit', { ...LIMIT, concurrency: 3 }, () => {
     await isKilled(host);
   });
 
-  it('only calls onOverdue() of a supervisor, which goes on', async (t) => {
-    let count = 0;
-    const { server, client, port } = await startServer(t, { onOverdue: () => { count += 1; } });
-    await ask(port, PAUSE);
-    const reply = client.request('shutdown', { within: 0, wait: 60 });
-    await until(() => count > 0);
+  it('only calls onOverdue() of a supervisor, which goes on, as does a pause', async (t) => {
+    const overdue: string[] = [];
+    const { server, client, port } = await startServer(t, { onOverdue: (command) => { overdue.push(command); } });
     await ask(port, RESUME);
-    assert.deepEqual(takeAll(server), ['pause', 'shutdown', 'resume']);
-    assert.equal((await reply).ok, true);
-    assert.equal(count, 1);
+    const replies = [client.request('pause', { within: 1, wait: 60 })];
+    await until(() => overdue.length === 1);
+    replies.push(client.request('shutdown', { within: 0, wait: 60 }));
+    await until(() => overdue.length === 2);
+    assert.deepEqual(takeAll(server), ['resume', 'pause', 'shutdown']);
+    for (const reply of replies) assert.equal((await reply).ok, true);
+    assert.deepEqual(overdue, ['pause', 'shutdown']);
   });
 
   it('is refused in process 1, which Linux does not let kill itself', { skip: lacks('namespace') }, async (t) => {
@@ -319,7 +337,8 @@ describe('A shutdown with a limit', { ...LIMIT, concurrency: 3 }, () => {
     }
     const error = 'unknown parameter within: by, reason, expires';
     assert.deepEqual(await errorOf(`${SAVE}?within=1`), [400, error]);
-    assert.deepEqual(await errorOf(`${PAUSE}?within=1`), [400, error]);
+    const refusal = 'Only control-run can pause a program in the middle of a step';
+    assert.deepEqual(await errorOf(`${PAUSE}?within=1`), [501, refusal]);
     assert.equal(server.hasCommands(), false);
   });
 });

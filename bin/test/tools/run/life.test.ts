@@ -190,29 +190,6 @@ describe('control-run: how a program ended', suite, () => {
   }
 });
 
-describe('control-run: a shutdown with a limit', suite, () => {
-  const DEAF = shell('trap "" TERM; sleep 98765 & while :; do wait; done');
-  for (const [what, options, before, within] of [
-    ['ignores SIGTERM', [], [], 1],
-    ['is stopped', [], ['pause'], 0],
-    ['has not saved', ['--save-command', 'sleep 98765'], ['save-state'], 1],
-  ] as const) {
-    it(`kills a program that ${what}, with its processes, and does not restart it`, async (t) => {
-      const all = ['--grace', '600', '--restart', 'on-failure', ...options];
-      const { running, client, port } = await startRun(t, all, DEAF);
-      for (const command of before) await client.request(command);
-      const response = await fetch(`http://127.0.0.1:${port}/api/shutdown?within=${within}`, {
-        method: 'POST', headers: { Prefer: 'wait=60' },
-      });
-      const { value: { ended } } = await response.json() as { value: { ended: string } };
-      assert.deepEqual([response.status, ended], [200, 'SIGKILL']);
-      assert.equal(await exitCodeOf(running), 128 + 9);
-      assert.match(running.output(), /sh\[\d+\] did not end within the limit of the shutdown: killed\n/);
-      assert.deepEqual(processesOf(running), []);
-    });
-  }
-});
-
 describe('control-run: --restart', suite, () => {
   it('does not restart a program that SIGTERM has ended', async (t) => {
     const ended = await run(t, ['--restart', 'on-failure'], shell('kill $$'));
