@@ -110,7 +110,8 @@ async function route(context: Context, request: IncomingMessage, response: Serve
     throw new Refusal(409, 'The program cannot save: start control-run with --save-signal or --save-command');
   }
   const values = CONTROL_COMMANDS.includes(command) ? undefined : await readArguments(request);
-  const sentId = systems.send(command, query.get('reason') ?? '', system, values);
+  const within = query.get('within') === '0' ? 0 : undefined;
+  const sentId = systems.send(command, query.get('reason') ?? '', system, values, within);
   send(response, 202, { result: 'sent', id: sentId }); // no id if sent to all systems
 }
 

@@ -1,10 +1,11 @@
 // One system on the board: sends it commands, samples its numbers, and keeps the state that pages show.
 
-import { BY, OFFLINE } from '../shared/client.ts';
+import { BY, isCurrent, OFFLINE } from '../shared/client.ts';
 import { stackIn } from '../shared/declared.ts';
+import { commandsOf, hasEnded } from '../shared/describe.ts';
 import { type Fold, hasLog, readHistory } from '../shared/log.ts';
 import { describeDone, follow, FollowedSystem } from '../shared/system.ts';
-import { excerpt, excerptOf } from '../shared/text.ts';
+import { type Body, excerpt, excerptOf, timeIn } from '../shared/text.ts';
 import { type Field, fieldsIn, type View, viewOf } from '../shared/view.ts';
 import {
   type Ask, type AskEnd, currentValues, type OwnCommand, ownCommandsOf, readAskEnds, readAsks, type Scalar,
@@ -15,6 +16,7 @@ import type { Found } from '../shared/folder.ts';
 const COMMAND_WAIT_S = 300; // the time limit of a request that sends a command
 const FOLLOW_MS = 3_600_000; // how long the board then follows the command
 const MAX_ENTRIES = 50; // of the log
+const LATE_MS = 10_000;
 const REFUSALS: readonly number[] = [400, 404, 409, 413]; // of an answer; a page takes a 401 for its own key
 
 /** What pages show: the system in words, and what the board knows besides. */
@@ -31,6 +33,8 @@ export interface State extends Omit<View, 'asks'> {
   sent: readonly SentCommand[];
   /** The id of the last command sent by the board. */
   sentCount: number;
+  /** A command that has waited long, and can take effect in the middle of a step. */
+  late: 'pause' | 'shutdown' | '';
   /** Whether the system logs what happens to a file. */
   hasLog: boolean;
 }
@@ -153,12 +157,12 @@ export class BoardSystem extends FollowedSystem {
   }
 
   /** Sends a command; an own command has arguments. Returns the id of its entry in `sent`. */
-  send(command: string, reason: string, values?: object): number {
+  send(command: string, reason: string, values?: object, within?: number): number {
     const sent: SentCommand = { id: this.#sentCount += 1, command, state: 'sent', text: '' };
     this.#forgetSent(this.#placeOf(command));
     this.#sent = [...this.#sent, sent];
     this.publish();
-    void this.#deliver(sent, reason, values);
+    void this.#deliver(sent, reason, values, within);
     return sent.id;
   }
 
@@ -194,11 +198,11 @@ export class BoardSystem extends FollowedSystem {
   }
 
   /** Sends the command and follows it until it is completed. */
-  async #deliver(sent: SentCommand, reason: string, values: object | undefined): Promise<void> {
+  async #deliver(sent: SentCommand, reason: string, values?: object, within?: number): Promise<void> {
     const { command } = sent;
     const { client } = this;
     const start = performance.now();
-    const options = { arguments: values, wait: COMMAND_WAIT_S, by: BY, reason };
+    const options = { arguments: values, wait: COMMAND_WAIT_S, by: BY, reason, within };
     const reply = await client.request(command, options); // no retry: a full queue is an error
     const followed = await follow(client, command, { timeoutMs: FOLLOW_MS, reply });
     const { value, error, summary, received } = followed;
@@ -253,6 +257,7 @@ export class BoardSystem extends FollowedSystem {
       asks: view.asks.length === 0 ? [] : readAsks(info),
       askEnds: readAskEnds(info),
       sent: this.#sent, sentCount: this.#sentCount,
+      late: isCurrent(info, 26) === true ? lateIn(info) : '',
       hasLog: hasLog(info),
     };
   }
@@ -267,6 +272,14 @@ export class BoardSystem extends FollowedSystem {
     this.version = this.#board.nextVersion();
     this.#board.onChange();
   }
+}
+
+/** Only control-run, which reports `run`, can stop a program in the middle of a step. */
+function lateIn(info: Body): State['late'] {
+  const isLate = (entry: Body): boolean => Date.now() - (timeIn(entry, 'at') ?? Infinity) >= LATE_MS;
+  const late = commandsOf(info).filter((entry) => !hasEnded(entry) && isLate(entry)).map(({ command }) => command);
+  if (late.includes('shutdown')) return 'shutdown';
+  return late.includes('pause') && Object(info['detail']).run !== undefined ? 'pause' : '';
 }
 
 export function numbersIn(fields: readonly Field[]): [name: string, value: number][] {

@@ -115,8 +115,8 @@ export class Systems {
   }
 
   /** Sends a command to one system, and returns its id there; without `id`, to all reachable systems that can do it. */
-  send(command: string, reason: string, id?: number, values?: object): number | undefined {
-    if (id !== undefined) return this.#find(id)?.send(command, reason, values);
+  send(command: string, reason: string, id?: number, values?: object, within?: number): number | undefined {
+    if (id !== undefined) return this.#find(id)?.send(command, reason, values, within);
     for (const system of this.all) {
       if (system.isReachable && system.canDo(command)) system.send(command, reason);
     }

@@ -385,6 +385,30 @@ describe('The web API of control-board', LIMIT, () => {
     assert.deepEqual([...posted], ['POST /api/answer?id=x&by=ana%40phone&reason=y']);
   });
 
+  it('says what has waited for 10 s and can take effect in a step, and sends that', async (t) => {
+    const rows: [late: string, version: string, command: string, seconds: number, detail: object | null][] = [
+      ['pause', '0.26.1', 'pause', 11, { run: {} }], ['shutdown', '0.26.1', 'shutdown', 11, null],
+      ['', '0.26.1', 'pause', 11, { epoch: 7 }], ['', '0.25.1', 'shutdown', 11, null],
+      ['', '0.26.1', 'shutdown', 5, null], ['', '0.26.1', 'save-state', 11, { run: {} }],
+    ];
+    const webs = await Promise.all(rows.map(([, version, command, seconds, detail]) => {
+      const at = new Date(Date.now() - 1000 * seconds).toISOString();
+      const commands = [{ id: 'k3f-1', command, state: 'running', at }];
+      return startWeb(t, () => ({ ...INFO, version, detail, commands }));
+    }));
+    const one = await startBoard(t, webs.map(({ target }) => target));
+    for (const [id, [late]] of rows.entries()) {
+      const system = await untilSystem(one, ({ status, commands }) => status === 'active' && commands.length === 1, id);
+      assert.equal(system.late, late, `${id}`);
+    }
+    for (const query of ['?reason=x&within=0', '?within=5']) await one.post(`/api/systems/0/pause${query}`);
+    const sent = (): string[] => webs[0]?.urls.filter((url) => url.startsWith('POST')) ?? [];
+    await until(() => sent().length === 2);
+    assert.deepEqual(sent().map((url) => url.replace(/by=[^&]*/, '')).sort(), [
+      'POST /api/pause?', 'POST /api/pause?&reason=x&within=0',
+    ]);
+  });
+
   it('returns the latest 50 entries of a log on this machine, and nothing of other files', {
     skip: lacks('Unix'),
   }, async (t) => {

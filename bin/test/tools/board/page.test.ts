@@ -225,6 +225,20 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await board.takes('0/resume');
   });
 
+  it('offers to end, or to stop in its step, a program that lets a command wait, and where it is', async () => {
+    for (const [late, button] of [['shutdown', 'Kill now'], ['pause', 'Freeze now']] as const) {
+      await board.show({ name: 'trainer', late, sent: [{ id: 1, command: late, state: 'sent', text: '' }] });
+      await sees(browser, ({ buttons, hasStack }) => assert.deepEqual([buttons[3], hasStack], [button, true]));
+      await browser.click('.force');
+      await browser.findByRole('dialog', `${button} trainer?`);
+      if (late === 'shutdown') assert.equal(await focused(browser), 'Cancel');
+      await confirm();
+      await board.takes(`0/${late}?reason=&within=0`);
+    }
+    await board.show({ name: 'trainer' });
+    await sees(browser, ({ buttons, hasStack }) => assert.deepEqual([buttons.length, hasStack], [3, false]));
+  });
+
   it('sends one command on a double click and while Enter is held down', async () => {
     await board.open({});
     await browser.run(`

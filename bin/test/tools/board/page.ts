@@ -117,7 +117,7 @@ export function skip(browser: Browser, ms: number): Promise<void> {
 /** An active system that reports nothing. */
 const QUIET: Omit<Update, 'id' | 'target' | 'sentCount'> = {
   ...viewOfReport({ status: 'active', name: 'box' }), name: 'box',
-  asks: [], current: [], askEnds: [], sent: [], accepts: [], hasLog: false,
+  asks: [], current: [], askEnds: [], sent: [], accepts: [], late: '', hasLog: false,
 };
 
 export const PAUSED: State = { status: 'paused', ...worded('paused', 'warn') };
@@ -271,7 +271,8 @@ export function cards(browser: Browser): Promise<Card[]> {
           name: text(cells[0]), text: text(cells[1]),
           plot: cells[2].checkVisibility() ? cells[2].querySelector('path').getAttribute('d') : null,
         })),
-        buttons: findAll('button').map(text), gray: findAll('button').map((one) => one.ariaDisabled === 'true'),
+        buttons: findAll('button:not([hidden])').map(text),
+        gray: findAll('button:not([hidden])').map((one) => one.ariaDisabled === 'true'),
         hint: find('> .hint'), unsent: find('> .unsent'),
         sent: findAll('> .sent p').map(text), commands: findAll('.commands li').map(text),
         questions: findAll('.ask').filter((one) => one.checkVisibility()).map(question),
