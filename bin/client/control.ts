@@ -17,16 +17,14 @@ const WITHIN = {
 export const pause: Verb = verb({
   ...COMMANDS.pause,
   example: "pause --wait --reason 'GPU needed until noon'",
-  options: {
-    ...withWaiting({
-      for: {
-        type: 'string', value: 'SECONDS',
-        parse: (option: string, text: string) => parseDuration(option, text, 'seconds', LEASE_DAYS),
-        help: 'pause: resume after this time, such as 30m, as resume --mine does',
-      },
-    }),
+  options: withWaiting({
+    for: {
+      type: 'string', value: 'SECONDS',
+      parse: (option: string, text: string) => parseDuration(option, text, 'seconds', LEASE_DAYS),
+      help: 'pause: resume after this time, such as 30m, as resume --mine does',
+    },
     within: WITHIN,
-  },
+  }),
   take: (_, values) => checkSending('pause', values, values.for !== undefined && 'for'),
   targets: () => ({ several: 'mistake' }),
   run(task) {

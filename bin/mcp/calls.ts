@@ -39,7 +39,7 @@ You cannot answer the question of a program: a person must do that.
 
 /** The arguments of all tools. The schema of a tool says which ones it has. */
 type Arguments = { [name in 'name' | 'system' | 'until' | 'tag' | 'since' | 'command' | 'reason']?: string } &
-  { [name in 'limit' | 'seconds']?: number } & { arguments?: object; mine?: boolean };
+  { [name in 'limit' | 'seconds' | 'within']?: number } & { arguments?: object; mine?: boolean };
 
 /** Who calls a tool. */
 export interface Caller {
@@ -193,18 +193,18 @@ async function ask(system: FollowedSystem, signal: AbortSignal): Promise<Printab
 async function send(
   system: FollowedSystem,
   command: string,
-  { arguments: given, mine, reason = '', seconds }: Arguments & { seconds: number },
+  { arguments: given, mine, within, reason = '', seconds }: Arguments & { seconds: number },
   { name = '', signal }: Caller,
 ): Promise<object> {
   const { client, target: { id, socket } } = system;
   if (socket?.exists === false) {
     throw new CallError(`${id} has ended`, { system: id, command, outcome: 'offline', status: OFFLINE.statusName });
   }
-  if (mine === true) await checkReleases(system, signal);
+  if (mine === true || within !== undefined) await checkVersion(system, within === undefined ? 18 : 26, signal);
   const sender = cleanText(name, MAX_NAME / 2).trim(); // servers truncate it to 200 characters
   const by = sender === '' ? 'mcp' : `mcp:${sender}`;
   const { outcome, status, summary, received, seconds: waited } = await follow(client, command, {
-    timeoutMs: 1000 * seconds, arguments: given, mine, by, reason: cleanText(reason), signal,
+    timeoutMs: 1000 * seconds, arguments: given, mine, within, by, reason: cleanText(reason), signal,
   });
   const isRefused = outcome === 'failed' && received.state !== 'failed';
   const isGone = status === OFFLINE || outcome === 'offline' || outcome === 'unanswered';
@@ -221,10 +221,10 @@ async function send(
   return { ...report, note: cleanText(summary || (isHeldByOthers ? describeStatus(info) : '')) || undefined };
 }
 
-/** @throws {CallError} If the server may resume for everybody: it is no control.ts that knows `mine`. */
-async function checkReleases(system: FollowedSystem, signal: AbortSignal): Promise<void> {
+/** @throws {CallError} If the server may ignore an argument: it is no control.ts of this minor version. */
+async function checkVersion(system: FollowedSystem, minor: number, signal: AbortSignal): Promise<void> {
   const reply = await system.client.request('info', { signal });
-  if (isCurrent(reply.body)) return;
-  const error = reply.ok ? 'the server is no control.ts' : system.client.shorten(reply.error);
+  if (isCurrent(reply.body, minor)) return;
+  const error = reply.ok ? `the server is no control.ts 0.${minor} or later` : system.client.shorten(reply.error);
   throw new CallError(`not sent: ${error}`, statusFields(system, reply));
 }

@@ -57,6 +57,10 @@ const MINE: Schema = {
   type: 'boolean', default: false,
   description: 'true: the system resumes only if nobody else holds the pause. `value` says whether you held it.',
 };
+const WITHIN: Schema = {
+  type: 'integer', minimum: 0, maximum: 86_400,
+  description: 'Seconds after which a program that control-run has started is stopped even in the middle of its step.',
+};
 
 function inputOf(properties: Readonly<Record<string, Schema>>, required: readonly string[]): Tool['inputSchema'] {
   return { type: 'object', properties, required, additionalProperties: false };
@@ -187,6 +191,7 @@ export const TOOLS: readonly Tool[] = [
     description: 'Pauses a system after its current step, and returns when it is paused. The system keeps everything ' +
       'in memory and continues from there when it is resumed: nothing is lost, but its work stops. If `outcome` is ' +
       'pending, the command was not done in time but is not cancelled: see `commands` of get_info.',
+    inputSchema: inputOf({ system: SYSTEM, within: WITHIN, reason: REASON, seconds: SECONDS }, ['system', 'reason']),
     annotations: HARMLESS,
   },
   {

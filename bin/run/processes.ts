@@ -490,7 +490,7 @@ function foldersFrom(path: string): string[] {
 }
 
 /** Returns nothing if it fails: a process or cgroup may disappear at any time. */
-function tryTo<T>(act: () => T[] | void): T[] {
+export function tryTo<T>(act: () => T[] | void): T[] {
   try {
     return act() ?? [];
   } catch {

@@ -2,7 +2,7 @@
 
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { handles, tryRead } from './processes.ts';
+import { handles, tryRead, tryTo } from './processes.ts';
 import type { Program } from './program.ts';
 
 const OBSERVED_MS = 300;
@@ -54,9 +54,5 @@ async function readFrames({ channel: { tracer }, processes }: Program): Promise<
 /** Returns what a pipe contains. */
 function drain(pipe: number): string {
   const bytes = Buffer.alloc(65_536);
-  try {
-    return bytes.toString('utf8', 0, readSync(pipe, bytes));
-  } catch {
-    return ''; // empty
-  }
+  return tryTo(() => [bytes.toString('utf8', 0, readSync(pipe, bytes))])[0] ?? '';
 }

@@ -67,7 +67,7 @@ describe('The tools of control-mcp', SUITE, () => {
       for (const { name, inputSchema: { properties } } of tools) {
         const results = await Promise.all(texts.flatMap((text) => {
           const all = { system, reason: text, command: text, until: text, tag: text, name: text, since: text };
-          const values = Object.entries({ ...all, arguments: given, seconds: 3, mine: true, limit: 1 });
+          const values = Object.entries({ ...all, arguments: given, seconds: 3, mine: true, limit: 1, within: 9 });
           const fitting = Object.fromEntries(values.filter(([key]) => key in properties));
           return [fitting, { ...fitting, ...given }].map((args) => mcp.modern('tools/call', { name, arguments: args }));
         }));

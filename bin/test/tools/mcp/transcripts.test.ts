@@ -82,7 +82,7 @@ interface Session {
 const sessions = new WeakMap<TestContext, Map<string, Session>>();
 
 /** Whatever is no text in the arguments of a tool. */
-const VALUES = ['arguments', 'limit', 'mine', 'seconds'];
+const VALUES = ['arguments', 'limit', 'mine', 'seconds', 'within'];
 
 /** Calls a tool of control-mcp; words before `--` start another server. Prints the result, or its error on stderr. */
 const useTool: Tool = async (args, env, _, t) => {
