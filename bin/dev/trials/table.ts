@@ -39,7 +39,7 @@ export const MENDS: readonly Mend[] = [
   {
     bug: 'After a logout had removed the folder',
     hangs: true,
-    edits: [['control.ts', '  setInterval(listening.keepSocket, 250);\n', '']],
+    edits: [['control.ts', ', listening.keepSocket]) setInterval', ']) setInterval']],
   },
   {
     bug: 'If the clock was set while the server thread',
