@@ -110,8 +110,10 @@ async function route(context: Context, request: IncomingMessage, response: Serve
     throw new Refusal(409, 'The program cannot save: start control-run with --save-signal or --save-command');
   }
   const values = CONTROL_COMMANDS.includes(command) ? undefined : await readArguments(request);
-  const within = query.get('within') === '0' ? 0 : undefined;
-  const sentId = systems.send(command, query.get('reason') ?? '', system, values, within);
+  const within = query.get('within');
+  const isValid = within === null || (within === '0' && /^(pause|shutdown)$/.test(command));
+  if (!isValid) throw new Refusal(400, 'within must be 0, of a pause or a shutdown');
+  const sentId = systems.send(command, query.get('reason') ?? '', system, values, within === null ? undefined : 0);
   send(response, 202, { result: 'sent', id: sentId }); // no id if sent to all systems
 }
 

@@ -204,7 +204,7 @@ export class BoardSystem extends FollowedSystem {
     const start = performance.now();
     const options = { arguments: values, wait: COMMAND_WAIT_S, by: BY, reason, within };
     const reply = await client.request(command, options); // no retry: a full queue is an error
-    const followed = await follow(client, command, { timeoutMs: FOLLOW_MS, reply });
+    const followed = await follow(client, command, { timeoutMs: FOLLOW_MS, reply, within });
     const { value, error, summary, received } = followed;
     const seconds = (performance.now() - start) / 1000;
     sent.state = error === '' ? 'done' : 'failed';
@@ -257,7 +257,7 @@ export class BoardSystem extends FollowedSystem {
       asks: view.asks.length === 0 ? [] : readAsks(info),
       askEnds: readAskEnds(info),
       sent: this.#sent, sentCount: this.#sentCount,
-      late: isCurrent(info, 26) === true ? lateIn(info) : '',
+      late: this.isReachable && isCurrent(info, 26) === true ? lateIn(info) : '',
       hasLog: hasLog(info),
     };
   }

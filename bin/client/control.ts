@@ -7,11 +7,11 @@ import { checkSending, send, SENDING, withWaiting } from './send.ts';
 import { type Verb, verb } from './verb.ts';
 
 const LEASE_DAYS = 365;
-
 const WITHIN = {
-  type: 'string', value: 'SECONDS', parse: parseWithin,
-  help: 'after this time, such as 30s, kill the program (shutdown), or stop it in the middle of its step (pause, under ' +
-    'control-run only); 0: at once',
+  type: 'string', value: 'SECONDS',
+  parse: (option: string, text: string) => Math.ceil(parseDuration(option, text, 'seconds', 1, true) / 1000),
+  help: 'after this time, such as 30s, kill the program (shutdown), or stop it in the middle of its step (pause, ' +
+    'only under control-run); 0: at once',
 } as const;
 
 export const pause: Verb = verb({
@@ -62,8 +62,3 @@ export const shutdown: Verb = verb({
   targets: () => ({ several: 'mistake' }),
   run: ({ each, values }) => each((target) => send(target, 'shutdown', values)),
 });
-
-/** Seconds: 0 ends it at once. */
-function parseWithin(option: string, text: string): number {
-  return /^0+s?$/.test(text) ? 0 : Math.ceil(parseDuration(option, text, 'seconds', 1) / 1000);
-}

@@ -7,7 +7,6 @@
 //   control-run  {"id":8,"command":"evaluate","arguments":{}}
 //   program      {"status":"paused"}, {"detail":{"epoch":12}}      at any time
 //   program      {"ask":{"id":"a1","message":"Stop?"}}           or {"withdraw":"a1"}
-//   program      {"stack":{"pid":4711,"signal":63,"fd":3}}       on that signal, it writes its stack to that pipe
 //   control-run  {"answer":{"id":"a1","arguments":{"approved":true}}}   or {"answer":{"id":"a1","error":"expired"}}
 //
 // `control-run ask` connects to the Unix socket in CONTROL_RUN_SOCKET. Each side writes one line of JSON:
@@ -16,7 +15,11 @@
 //   control-run      {"arguments":{"approved":true},"by":"ana@phone"}   or {"error":"expired"}
 //
 // Such a question outlives pauses and saves. While one waits, the server withdraws all questions; once it has been
-// taken, the question is asked anew, with the time that is left.
+// taken, the question is asked anew, with the time that is left. A process that shows its frames stays connected:
+//
+//   program      {"stack":{"pid":4711,"signal":63}}                 a signal for a main thread that lets no other run
+//   control-run  {"look":true}
+//   program      {"stack":["parse (train.py:7)", "step (train.py:8)"]}
 
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -28,6 +31,7 @@ import {
   type Answer, type AskOptions, type CommandOutcome, type CommandRequest, SystemStatus, type WebApiServer,
 } from '../../control.ts';
 import { excerpt, excerptOf, isRecord, MAX_VALUE_LENGTH } from '../shared/text.ts';
+import { followTracer } from './stack.ts';
 
 const MAX_LINE_LENGTH: number = 65_536;
 const MAX_DETAIL_BYTES = 3000; // of JSON; /api/info has room for 4096, including what control-run adds
@@ -70,8 +74,6 @@ export interface ChannelListener {
 export class Channel {
   /** Whether the program takes commands itself: from its first line on, until the socket closes. */
   state: 'unused' | 'open' | 'closed' = 'unused';
-  /** How the program shows its stack: on a signal to a process, that writes it to its own pipe. */
-  tracer: Readonly<Record<'pid' | 'signal' | 'fd', number>> | null = null;
   readonly #socket: Socket;
   readonly #listener: ChannelListener;
   #rest = ''; // of an incomplete line
@@ -135,22 +137,20 @@ export class Channel {
 
   /** Returns false if the line is invalid; then it changes nothing. */
   #take(line: string): boolean {
-    const { status, detail, accepts, done, failed, value, error, ask, withdraw, stack } = parseLine(line);
+    const { status, detail, accepts, done, failed, value, error, ask, withdraw } = parseLine(line);
     const known = STATUSES.find(({ statusName }) => statusName === status);
     const id = done ?? failed;
-    const isValid = (status ?? detail ?? accepts ?? id ?? ask ?? withdraw ?? stack) !== undefined &&
+    const isValid = (status ?? detail ?? accepts ?? id ?? ask ?? withdraw) !== undefined &&
       (status === undefined || known !== undefined) &&
       (detail === undefined || (isRecord(detail) && fits(detail))) &&
       (accepts === undefined || isRecord(accepts)) &&
       (ask === undefined || (isRecord(ask) && isId(ask['id']) && !this.#asked.has(ask['id']))) &&
       (withdraw === undefined || isId(withdraw)) &&
-      (stack === undefined || isTracer(stack)) &&
       (id === undefined || (Number.isInteger(id) && (id as number) > 0 && (id as number) <= this.#id));
     if (!isValid) return false;
     this.state = 'open';
     if (isRecord(accepts)) this.#listener.onAccepts(accepts);
     if (isRecord(detail)) this.#listener.onDetail(detail);
-    if (isTracer(stack)) this.tracer = stack;
     if (isRecord(ask)) void this.#ask(ask);
     if (isId(withdraw)) this.#asked.get(withdraw)?.abort(new DOMException('withdrawn', 'AbortError'));
     if (id === this.#id) { // an earlier command is completed already
@@ -194,11 +194,6 @@ export class Channel {
 
 function isId(value: unknown): value is string {
   return typeof value === 'string' && value !== '' && value.length <= 100;
-}
-
-function isTracer(value: unknown): value is Channel['tracer'] {
-  const { pid, signal, fd } = isRecord(value) ? value : {};
-  return [pid, signal, fd].every((one) => Number.isInteger(one) && (one as number) >= 0);
 }
 
 /** Measures the JSON, not the line, which may be shorter: `1e20` becomes 100000000000000000000. */
@@ -263,6 +258,7 @@ export class Questions {
   readonly #listener: Server = createServer((socket) => this.#serve(socket)).unref();
   readonly #open: Set<Lasting> = new Set();
   #isEnding = false;
+  look: ReturnType<typeof followTracer> = async () => []; // of the latest process that shows its frames
 
   constructor(server: WebApiServer<string>) {
     this.#server = server;
@@ -317,8 +313,10 @@ export class Questions {
       line += text;
       if (!line.includes('\n') && line.length <= MAX_LINE_LENGTH) return;
       socket.off('data', read).resume(); // notices a hang-up
+      const { stack, ...fields } = parseLine(line);
+      if (isRecord(stack)) return void (this.look = followTracer(socket, stack));
       const one: Lasting = {
-        fields: parseLine(line), askedAt: 0, reply: (reply) => socket.end(`${JSON.stringify(reply)}\n`), round: null,
+        fields, askedAt: 0, reply: (reply) => socket.end(`${JSON.stringify(reply)}\n`), round: null,
       };
       this.#open.add(one);
       socket.on('close', () => this.#end(one, { error: 'withdrawn' }));

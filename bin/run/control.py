@@ -12,7 +12,7 @@
 
 Start it with `control-run -- python train.py`. Without control-run, the module does nothing. See bin/run/channel.md of
 runtime-control for more examples, and for the lines of JSON on the socket in CONTROL_FD."""
-import contextlib, faulthandler, inspect, json, os, re, select, signal, socket, traceback, typing
+import _thread, contextlib, inspect, json, os, re, select, signal, socket, sys, threading, traceback, typing
 
 TYPES = {bool: 'boolean', int: 'integer', float: 'number', str: 'string'}
 EXTRAS = {'include_extras': True} if hasattr(typing, 'Annotated') else {}  # Python 3.8 always includes them
@@ -51,16 +51,27 @@ class Control:
                 self.poller = select.poll()  # select() fails above descriptor 1023
                 self.poller.register(link, select.POLLIN)
         self.say(status='active', accepts=self.accepts)
-        if self.lines is not None: self.show_stack()
+        if self.lines is not None: self.trace()
 
-    def show_stack(self):
-        """Has faulthandler write the frames to a pipe on a signal, even in native code: control-run shows where it is."""
-        with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):  # as on macOS
-            free = [one for one in range(signal.SIGRTMIN, signal.SIGRTMAX) if signal.getsignal(one) == signal.SIG_DFL]
-            self.pipe = os.pipe()  # until the end of the program: the handler writes to it
-            os.set_blocking(self.pipe[1], False)
-            faulthandler.register(free[-1], file=self.pipe[1], all_threads=False)
-            self.say(stack={'pid': os.getpid(), 'signal': free[-1], 'fd': self.pipe[0]})
+    def trace(self):
+        """Shows control-run where the main thread is: from another one, or on a signal while that waits for the GIL."""
+        main, link, number = threading.main_thread().ident, socket.socket(socket.AF_UNIX), 0
+        def show(frame):
+            names = []
+            for _, (one, line) in zip(range(60), traceback.walk_stack(frame)):
+                name = f'{one.f_code.co_name} ({one.f_code.co_filename}:{line})'
+                names = [] if one.f_code is on_signal.__code__ else names + [name]  # without these functions
+            with contextlib.suppress(OSError): link.sendall(f'{json.dumps({"stack": names[:40]})}\n'.encode())
+        def on_signal(_, frame): show(frame)
+        def serve():
+            while attempt(link, lambda link: link.recv(4096)): show(sys._current_frames()[main])
+        with contextlib.suppress(AttributeError, IndexError, ValueError):  # as on macOS, or not in the main thread
+            number = [n for n in range(signal.SIGRTMIN, signal.SIGRTMAX) if signal.getsignal(n) == signal.SIG_DFL][-1]
+            signal.signal(number, on_signal)
+        with contextlib.suppress(KeyError, OSError):
+            link.connect(os.environ['CONTROL_RUN_SOCKET'])
+            link.sendall(f'{json.dumps({"stack": {"pid": os.getpid(), "signal": number}})}\n'.encode())
+            _thread.start_new_thread(serve, ())  # no thread that a program would join
 
     def say(self, **what):
         """Reports something, such as detail={'epoch': 12}. What JSON lacks, such as NaN, becomes a text."""

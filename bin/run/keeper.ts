@@ -4,7 +4,7 @@
 import { spawn } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { appendTo, type LogEntry, type LogFile } from '../shared/logfile.ts';
-import { Cgroup, type Keep, type Listed, OWN_GROUP, Processes } from './processes.ts';
+import { Cgroup, type Keep, type Listed, OWN_GROUP, Processes, tryTo } from './processes.ts';
 
 const MARK = 'CONTROL_KEEPER_MARK'; // a variable, because every user can read the arguments of a process
 const LOG = 'CONTROL_KEEPER_LOG'; // the path of the log, and its last line
@@ -78,15 +78,11 @@ export async function endOrphans([, group, grace, path = '', ...words]: readonly
   if (main !== undefined) {
     const all = new Processes({ ...main, hasEnded: () => true }, mark, cgroup, () => {}, Number(group), known);
     await all.end(Number(grace));
-    logEnd();
+    tryTo(() => { // nobody reads what the keeper prints
+      const [file, entry] = JSON.parse(process.env[LOG] as string) as [path: string | null, entry: LogEntry];
+      if (file !== null) appendTo(file, entry);
+    });
   }
   cgroup?.remove();
   return true;
-}
-
-function logEnd(): void {
-  try {
-    const [path, entry] = JSON.parse(process.env[LOG] as string) as [path: string | null, entry: LogEntry];
-    if (path !== null) appendTo(path, entry);
-  } catch {} // nobody reads what the keeper prints
 }

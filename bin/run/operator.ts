@@ -30,8 +30,8 @@ type Urgency = 'command' | 'signal';
 export interface Situation {
   settings: Settings;
   server: WebApiServer<string>;
-  /** Returns whether a pause may no longer wait for the program. */
-  isFreezing(): boolean;
+  /** Returns the command whose `within` has passed before it took effect. */
+  overdue(): 'pause' | 'shutdown' | null;
   /** Returns whether control-run has received a signal to end. */
   isSignalled(): boolean;
   say(message: string): void;
@@ -63,9 +63,9 @@ export class Operator {
     return this.#program.end === null && this.#inEffect.size > 0;
   }
 
-  /** Whether the program was stopped although it takes commands itself. */
+  /** Whether the program is stopped although it takes commands itself. */
   get isFrozen(): boolean {
-    return this.isPaused && this.#mustStop && this.#program.channel.state === 'open';
+    return this.#inEffect.has(this.#stopping) && this.#mustStop && this.#program.channel.state === 'open';
   }
 
   // ───── Pausing ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -121,7 +121,7 @@ export class Operator {
     do: async () => {
       const { channel } = this.#program;
       const { forceStopMs } = this.#settings;
-      this.#mustStop = this.#situation.isFreezing() || channel.state !== 'open';
+      this.#mustStop = this.#situation.overdue() === 'pause' || channel.state !== 'open';
       if (this.#mustStop) return channel.state === 'open' ? STOPPED : undefined;
       const force = (): void => {
         this.#mustStop = true;
@@ -221,7 +221,7 @@ export class Operator {
     const timer = setInterval(() => {
       const now = performance.now();
       if (this.#situation.isSignalled() || !mayWait()) lateAt = Math.min(lateAt, now + this.#settings.graceMs);
-      if (now < lateAt && (isSave || !this.#situation.isFreezing())) return;
+      if (now < lateAt && (isSave || this.#situation.overdue() !== 'pause')) return;
       clearInterval(timer);
       onLate();
     }, URGENCY_MS);
@@ -231,7 +231,8 @@ export class Operator {
   readonly #giveUp = (): void => this.#program.channel.settle({ error: this.#silence() });
 
   #silence(): Error {
-    const limit = this.#situation.isFreezing() ? 'the limit of a pause' : `${this.#settings.graceMs / 1000} s`;
+    const overdue = this.#situation.overdue();
+    const limit = overdue === null ? `${this.#settings.graceMs / 1000} s` : `the limit of a ${overdue}`;
     return new Error(`${this.#program.name} did not respond within ${limit}`);
   }
 
@@ -327,14 +328,14 @@ export class Operator {
     let how = '';
     const { end, lastLine } = await this.#limit(command.ended, urgency, () => {
       const why = this.#situation.isSignalled() ? 'control-run must end' : 'another command waits';
-      how = `was killed after ${this.#settings.graceMs / 1000} s of --grace, because ${why}`;
-      if (this.#situation.isFreezing()) how = 'was killed';
+      const grace = ` after ${this.#settings.graceMs / 1000} s of --grace, because ${why}`;
+      how = `was killed${this.#situation.overdue() === null ? grace : ''}`;
       command.kill();
     });
     if (end.exitCode === 0) return lastLine;
     const hint = name === 'save' && this.isPaused ? ' (the program is paused)' : '';
     const what = `the ${name} command ${how || `ended with ${end.text}`}${hint}${lastLine && `: ${lastLine}`}`;
-    if (name === 'pause' && this.#situation.isFreezing()) return what; // the program is stopped in any case
+    if (name === 'pause' && this.#situation.overdue() === 'pause') return what; // the program is stopped in any case
     throw new Error(what);
   }
 }

@@ -139,11 +139,10 @@ export function parseCommandLine(
     throw new UsageError('--save-signal and --save-command are mutually exclusive');
   }
   const name = access.name as string; // it has a default
-  const settings: Settings = {
+  return { access, settings: {
     line: [file, ...line.slice(1)], name, saveSignal, saveCommand, pauseCommand, resumeCommand, state,
     log: new LogFile(values, name), graceMs, forceStopMs, maxRestarts, isOnTerminal: isatty(0), isQuiet,
-  };
-  return { settings, access };
+  } };
 }
 
 /** Splits the arguments: COMMAND is the first one that is neither an option nor the value of an option. */

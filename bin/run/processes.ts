@@ -278,7 +278,7 @@ export class Processes {
       if (processes.every(({ pid }) => pid === this.#main.pid)) return this.#main.pid;
       throw new Error(`it is unknown which of ${processes.length} processes handles ${name}: use --save-command`);
     }
-    const handlers = processes.filter(({ pid }) => handles(pid, name));
+    const handlers = processes.filter(({ pid }) => handles(pid, constants.signals[name]));
     const pids = handlers.map(({ pid }) => pid);
     return handlers.find(({ parent }) => !pids.includes(parent))?.pid ?? null;
   }
@@ -391,9 +391,9 @@ export function listByPs(): Process[] {
 }
 
 /** Whether a process has a handler for a signal. False without /proc. */
-export function handles(pid: number, signal: NodeJS.Signals | number): boolean {
+export function handles(pid: number, signal: number): boolean {
   const caught = /^SigCgt:\s+([0-9a-f]+)/m.exec(tryRead(`/proc/${pid}/status`))?.[1] ?? '0';
-  return ((BigInt(`0x${caught}`) >> BigInt((typeof signal === 'number' ? signal : constants.signals[signal]) - 1)) & 1n) === 1n;
+  return ((BigInt(`0x${caught}`) >> BigInt(signal - 1)) & 1n) === 1n;
 }
 
 /** Returns an empty text if the process has ended or belongs to another user. */

@@ -155,7 +155,7 @@ export class Program {
 
   /** Sends a signal to the main process if that handles it, and may end by it. Returns false if it was not sent. */
   offer(name: NodeJS.Signals): boolean {
-    if (this.end !== null || !handles(this.pid, name)) return false;
+    if (this.end !== null || !handles(this.pid, constants.signals[name])) return false;
     this.#clean.push(name);
     return this.#child.kill(name);
   }

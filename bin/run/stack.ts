@@ -1,21 +1,19 @@
-// Where the program is: the frames that it writes on a signal if it can, and what each of its processes does.
+// Where the program is: the frames of a process that shows them, and what each of its processes does.
 
-import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { handles, tryRead, tryTo } from './processes.ts';
-import type { Program } from './program.ts';
+import { handles, type Processes, tryRead, tryTo } from './processes.ts';
+import type { Socket } from 'node:net';
 
-const OBSERVED_MS = 300;
-const SILENCE_MS = 20; // after which the frames are complete
-const MAX_FRAMES = 40; // of the 50 lines of a stack
-const FRAME = /^ {2}File "(.*)", line (\S+) in (.*)$/gm; // of Python's faulthandler
+const OBSERVED_MS = 200;
 const ACTIVITIES: Record<string, string> = { R: 'runs', D: 'waits for a device', T: 'is stopped', t: 'is traced' };
 
-/** Returns the frames, innermost first, and a line for each process: `python3 (2551): runs, 98 % CPU in 0.3 s`. */
-export async function readStack(program: Program): Promise<string[]> {
-  const { processes } = program;
+/** Returns the frames of the main thread; none if they do not come in time. */
+type Look = (processes: Processes) => Promise<string[]>;
+
+/** Returns the frames, innermost first, and a line for each process: `python3 (2551): runs, 98 % CPU in 0.2 s`. */
+export async function stackOf(processes: Processes, look: Look): Promise<string[]> {
   const before = new Map(processes.list().map(({ pid, cpuSeconds }) => [pid, cpuSeconds]));
-  const [start, frames] = [performance.now(), readFrames(program).catch(() => [])]; // it may have ended
+  const [start, frames] = [performance.now(), processes.stopped.length > 0 ? [] : look(processes)];
   await sleep(OBSERVED_MS);
   const seconds = (performance.now() - start) / 1000;
   const lines = processes.list().map(({ pid, state, cpuSeconds }) => {
@@ -25,34 +23,25 @@ export async function readStack(program: Program): Promise<string[]> {
     const share = Math.round(100 * (cpuSeconds - (before.get(pid) ?? cpuSeconds)) / seconds);
     return `${name} (${pid}): ${activity}, ${share} % CPU in ${seconds.toFixed(1)} s`;
   });
-  return [...(await frames).slice(0, MAX_FRAMES), ...lines];
+  return [...(await frames).slice(0, 40), ...lines]; // a stack has at most 50 lines
 }
 
-/** Has the program write its frames to a pipe: at once, even in native code, because no interpreter is needed. */
-async function readFrames({ channel: { tracer }, processes }: Program): Promise<string[]> {
-  if (tracer === null || processes.stopped.length > 0) return [];
-  const { pid, signal, fd } = tracer;
-  if (!processes.list().some((one) => one.pid === pid) || !handles(pid, signal)) return []; // it would kill others
-  const pipe = openSync(`/proc/${pid}/fd/${fd}`, constants.O_RDONLY | constants.O_NONBLOCK);
-  try {
-    if (!fstatSync(pipe).isFIFO()) return [];
-    drain(pipe); // what came too late for an earlier look
-    process.kill(pid, signal);
-    let text = '';
-    for (const end = performance.now() + OBSERVED_MS; performance.now() < end;) {
-      await sleep(SILENCE_MS);
-      const more = drain(pipe);
-      if (more === '' && text !== '') break;
-      text += more;
-    }
-    return Array.from(text.matchAll(FRAME), ([, file, line, name]) => `${name} (${file}:${line})`);
-  } finally {
-    closeSync(pipe);
-  }
-}
-
-/** Returns what a pipe contains. */
-function drain(pipe: number): string {
-  const bytes = Buffer.alloc(65_536);
-  return tryTo(() => [bytes.toString('utf8', 0, readSync(pipe, bytes))])[0] ?? '';
+/** Follows a socket on which a process shows the frames of its main thread. Returns a function that asks for them. */
+export function followTracer(socket: Socket, { pid, signal }: Record<string, unknown>): Look {
+  let [rest, take] = ['', (_: string[]): void => {}];
+  socket.on('data', (text: string) => {
+    const lines = (rest + text).slice(-65_536).split('\n');
+    rest = lines.pop() as string;
+    for (const line of lines) take(tryTo(() => (JSON.parse(line).stack as unknown[]).map(String).filter(Boolean)));
+  });
+  return async (processes) => {
+    const interrupt = (): void => { // unless it would not survive that
+      const isBusy = processes.list().some((one) => one.pid === pid && one.state === 'R');
+      if (isBusy && handles(pid as number, Number(signal))) process.kill(pid as number, Number(signal));
+    };
+    const timer = setTimeout(() => tryTo(interrupt), 100); // its threads seem to wait for the interpreter
+    socket.write('{"look":true}\n');
+    const shown = new Promise<string[]>((resolve) => (take = resolve));
+    return await Promise.race([shown, sleep(OBSERVED_MS, [])]).finally(() => clearTimeout(timer));
+  };
 }

@@ -18,7 +18,7 @@ import { Operator } from './operator.ts';
 import { Cgroup, labelOf, type Process } from './processes.ts';
 import { type End, Program, type ProgramOptions } from './program.ts';
 import { handleSignals, mayShow } from './signals.ts';
-import { readStack } from './stack.ts';
+import { stackOf } from './stack.ts';
 import type { Settings } from './options.ts';
 
 const { ACTIVE, PAUSING, PAUSED, RESUMING, SHUTTING_DOWN } = SystemStatus;
@@ -32,6 +32,7 @@ const MAX_ERROR_LENGTH = 50;
 const COMMAND_LENGTHS = [200, 100]; // 100 characters fit in any case
 const MAX_COMMAND_BYTES = 405;
 const MAX_LOGGED_BYTES = 15_000; // a line of the log has at most 16 KiB
+const KILLED: CommandOutcome = { error: new Error('the limit of a shutdown has passed: the program was killed') };
 
 export class Supervisor {
   readonly #settings: Settings;
@@ -53,7 +54,8 @@ export class Supervisor {
   #restarts = 0; // in a row
   #restartTimer: NodeJS.Timeout | undefined;
   #isRestartDue = false; // once the status is active
-  #isFreezing = false; // see #freeze()
+  #isFreezing = false; // a pause waits no longer for the program
+  #isKilled = false; // by the limit of a shutdown
   #isSignalled = false; // by a signal to end, or by the limit of a shutdown
   #isEnding = false; // from a shutdown on, unless it is cancelled; the program may report that status by itself
   #isWatched = false; // a client has asked for the status, and may wait for the end
@@ -80,7 +82,7 @@ export class Supervisor {
       describe: () => this.#describe(),
       autoReport: false, // hasCommands() is called while a command still runs
       onOverdue: (command) => void (command === 'pause' ? this.#freeze() : this.#kill()),
-      readStack: async () => (this.#program?.end === null ? readStack(this.#program) : []),
+      readStack: async () => this.#program?.end === null ? stackOf(this.#program.processes, this.#questions.look) : [],
     });
     this.#questions = new Questions(this.#server);
     const mark = `CONTROL_RUN=${process.pid}-${randomBytes(16).toString('hex')}`;
@@ -104,6 +106,10 @@ export class Supervisor {
       const command = await server.nextCommand();
       setImmediate(() => this.#questions.askAnew()); // once it is clear what that has withdrawn
       server.report(await this.#execute(command).catch((error: unknown) => ({ error })));
+    }
+    while (this.#isKilled && server.hasCommands()) { // sent before
+      server.receiveCommand();
+      server.report(KILLED);
     }
     this.#questions.close();
     if (this.#isWatched) await sleep(LINGER_MS);
@@ -146,7 +152,8 @@ export class Supervisor {
   #operate(isPaused: boolean): void {
     this.#operator = new Operator(this.#program, isPaused, {
       settings: this.#settings, server: this.#server, say: this.#say,
-      isFreezing: () => this.#isFreezing, isSignalled: () => this.#isSignalled,
+      overdue: () => (this.#isKilled ? 'shutdown' : this.#isFreezing ? 'pause' : null),
+      isSignalled: () => this.#isSignalled,
     });
   }
 
@@ -328,6 +335,7 @@ export class Supervisor {
       this.#lastEnd = program.end ?? program.leave();
     }
     if ('error' in outcome) return outcome;
+    if (this.#isKilled) return KILLED;
     const { text: ended, exitCode, signal } = this.#lastEnd as End;
     const text = excerpt(textOfJson(outcome.value ?? ''), MAX_VALUE_LENGTH); // there is room for the rest
     const saved = Buffer.from(text).toString() || undefined; // well-formed
@@ -339,8 +347,9 @@ export class Supervisor {
     this.#isFreezing = this.#status === PAUSING || this.#server.hasWaiting(['pause']);
   }
 
-  /** Ends the program once `within` of a shutdown has passed, which then takes effect, whatever it has waited for. */
+  /** Ends the program once `within` of a shutdown has passed, whatever that has waited for. */
   async #kill(): Promise<void> {
+    this.#isKilled = true;
     this.#isSignalled = true; // nothing cancels the end
     this.#settings.graceMs = 0; // nor delays it, such as a save command
     if (this.#program?.end === null) await this.#end(this.#program, 0, 'the limit of the shutdown');

@@ -227,8 +227,12 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
 
   it('offers to end, or to stop in its step, a program that lets a command wait, and where it is', async () => {
     for (const [late, button] of [['shutdown', 'Kill now'], ['pause', 'Freeze now']] as const) {
-      await board.show({ name: 'trainer', late, sent: [{ id: 1, command: late, state: 'sent', text: '' }] });
-      await sees(browser, ({ buttons, hasStack }) => assert.deepEqual([buttons[3], hasStack], [button, true]));
+      const sent = [{ id: 1, command: late, state: 'sent', text: '' } as const];
+      const ending = { status: 'shutting down', isControllable: false }; // its other buttons are off
+      await board.show({ name: 'trainer', late, sent, ...late === 'shutdown' && ending });
+      await sees(browser, ({ buttons, gray, hasStack }) => {
+        assert.deepEqual([buttons[3], gray[3], hasStack], [button, false, true]);
+      });
       await browser.click('.force');
       await browser.findByRole('dialog', `${button} trainer?`);
       if (late === 'shutdown') assert.equal(await focused(browser), 'Cancel');
