@@ -111,8 +111,7 @@ async function route(context: Context, request: IncomingMessage, response: Serve
   }
   const values = CONTROL_COMMANDS.includes(command) ? undefined : await readArguments(request);
   const within = query.get('within');
-  const isValid = within === null || (within === '0' && /^(pause|shutdown)$/.test(command));
-  if (!isValid) throw new Refusal(400, 'within must be 0, of a pause or a shutdown');
+  if (within !== null && within !== '0') throw new Refusal(400, 'within must be 0');
   const sentId = systems.send(command, query.get('reason') ?? '', system, values, within === null ? undefined : 0);
   send(response, 202, { result: 'sent', id: sentId }); // no id if sent to all systems
 }

@@ -16,7 +16,6 @@ import type { Found } from '../shared/folder.ts';
 const COMMAND_WAIT_S = 300; // the time limit of a request that sends a command
 const FOLLOW_MS = 3_600_000; // how long the board then follows the command
 const MAX_ENTRIES = 50; // of the log
-const LATE_MS = 10_000;
 const REFUSALS: readonly number[] = [400, 404, 409, 413]; // of an answer; a page takes a 401 for its own key
 
 /** What pages show: the system in words, and what the board knows besides. */
@@ -33,7 +32,7 @@ export interface State extends Omit<View, 'asks'> {
   sent: readonly SentCommand[];
   /** The id of the last command sent by the board. */
   sentCount: number;
-  /** A command that has waited long, and can take effect in the middle of a step. */
+  /** A command that has waited for 10 s, and can take effect in the middle of a step. */
   late: 'pause' | 'shutdown' | '';
   /** Whether the system logs what happens to a file. */
   hasLog: boolean;
@@ -276,7 +275,7 @@ export class BoardSystem extends FollowedSystem {
 
 /** Only control-run, which reports `run`, can stop a program in the middle of a step. */
 function lateIn(info: Body): State['late'] {
-  const isLate = (entry: Body): boolean => Date.now() - (timeIn(entry, 'at') ?? Infinity) >= LATE_MS;
+  const isLate = (entry: Body): boolean => Date.now() - (timeIn(entry, 'at') ?? Infinity) >= 10_000;
   const late = commandsOf(info).filter((entry) => !hasEnded(entry) && isLate(entry)).map(({ command }) => command);
   if (late.includes('shutdown')) return 'shutdown';
   return late.includes('pause') && Object(info['detail']).run !== undefined ? 'pause' : '';

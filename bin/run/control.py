@@ -55,21 +55,27 @@ class Control:
 
     def trace(self):
         """Shows control-run where the main thread is: from another one, or on a signal while that waits for the GIL."""
-        main, link, number = threading.main_thread().ident, socket.socket(socket.AF_UNIX), 0
+        main, path, number = threading.main_thread().ident, os.environ.get('CONTROL_RUN_SOCKET', ''), 0
+        link = socket.socket(socket.AF_UNIX)
+        link.setblocking(True)  # overrides the default timeout
+        def is_open(): return attempt(link, lambda link: link.getpeername() == path)  # a program may close all files
         def show(frame):
             names = []
             for _, (one, line) in zip(range(60), traceback.walk_stack(frame)):
                 name = f'{one.f_code.co_name} ({one.f_code.co_filename}:{line})'
                 names = [] if one.f_code is on_signal.__code__ else names + [name]  # without these functions
-            with contextlib.suppress(OSError): link.sendall(f'{json.dumps({"stack": names[:40]})}\n'.encode())
-        def on_signal(_, frame): show(frame)
+            if is_open(): link.sendall(f'{json.dumps({"stack": names[:40]})}\n'.encode())
+        def on_signal(_, frame):
+            try: show(frame)
+            except Exception: pass  # such as a RecursionError
         def serve():
-            while attempt(link, lambda link: link.recv(4096)): show(sys._current_frames()[main])
+            while is_open() and attempt(link, lambda link: link.recv(4096)):
+                attempt(main, lambda main: show(sys._current_frames()[main]))  # it may have ended
         with contextlib.suppress(AttributeError, IndexError, ValueError):  # as on macOS, or not in the main thread
             number = [n for n in range(signal.SIGRTMIN, signal.SIGRTMAX) if signal.getsignal(n) == signal.SIG_DFL][-1]
             signal.signal(number, on_signal)
-        with contextlib.suppress(KeyError, OSError):
-            link.connect(os.environ['CONTROL_RUN_SOCKET'])
+        with contextlib.suppress(OSError, RuntimeError):  # no socket, or no room for a thread
+            link.connect(path)
             link.sendall(f'{json.dumps({"stack": {"pid": os.getpid(), "signal": number}})}\n'.encode())
             _thread.start_new_thread(serve, ())  # no thread that a program would join
 

@@ -7,7 +7,6 @@ import type { CommandOutcome, CommandRequest, WebApiServer } from '../../control
 import type { Settings } from './options.ts';
 
 const URGENCY_MS = 50; // between two checks whether a command is urgent
-const STOPPED = 'stopped by SIGSTOP'; // although it could have paused by itself
 const LOOK_MS = 250; // between two looks at a stopped program
 const LOOK_SHARE = 0.02; // of the time that looks may take, unless the next one would be later than after a second
 
@@ -122,10 +121,10 @@ export class Operator {
       const { channel } = this.#program;
       const { forceStopMs } = this.#settings;
       this.#mustStop = this.#situation.overdue() === 'pause' || channel.state !== 'open';
-      if (this.#mustStop) return channel.state === 'open' ? STOPPED : undefined;
+      if (this.#mustStop) return channel.state === 'open' ? 'stopped by SIGSTOP' : undefined;
       const force = (): void => {
         this.#mustStop = true;
-        channel.settle({ value: STOPPED }); // it reads the command when it continues
+        channel.settle({ value: 'stopped by SIGSTOP' }); // it reads the command when it continues
       };
       const timer = forceStopMs === undefined ? undefined : setTimeout(force, forceStopMs);
       return await this.#ask('pause', 'command', force).finally(() => clearTimeout(timer));

@@ -35,8 +35,8 @@ export function followTracer(socket: Socket, { pid, signal }: Record<string, unk
     for (const line of lines) take(tryTo(() => (JSON.parse(line).stack as unknown[]).map(String).filter(Boolean)));
   });
   return async (processes) => {
-    const interrupt = (): void => { // unless it would not survive that
-      const isBusy = processes.list().some((one) => one.pid === pid && one.state === 'R');
+    const interrupt = (): void => { // unless it may not survive that
+      const isBusy = !socket.destroyed && processes.list().some((one) => one.pid === pid && one.state === 'R');
       if (isBusy && handles(pid as number, Number(signal))) process.kill(pid as number, Number(signal));
     };
     const timer = setTimeout(() => tryTo(interrupt), 100); // its threads seem to wait for the interpreter

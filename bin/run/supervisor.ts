@@ -81,7 +81,7 @@ export class Supervisor {
       },
       describe: () => this.#describe(),
       autoReport: false, // hasCommands() is called while a command still runs
-      onOverdue: (command) => void (command === 'pause' ? this.#freeze() : this.#kill()),
+      onOverdue: (command) => void this.#enforce(command),
       readStack: async () => this.#program?.end === null ? stackOf(this.#program.processes, this.#questions.look) : [],
     });
     this.#questions = new Questions(this.#server);
@@ -342,17 +342,14 @@ export class Supervisor {
     return { value: { saved, ended, exitCode, signal } };
   }
 
-  /** Has a pause that runs or waits stop the program, once its `within` has passed; not while a save runs. */
-  #freeze(): void {
+  /** Lets a command whose `within` has passed stop the program, unless a save runs, or end it. */
+  async #enforce(command: string): Promise<void> {
     this.#isFreezing = this.#status === PAUSING || this.#server.hasWaiting(['pause']);
-  }
-
-  /** Ends the program once `within` of a shutdown has passed, whatever that has waited for. */
-  async #kill(): Promise<void> {
-    this.#isKilled = true;
+    if (command === 'pause') return;
     this.#isSignalled = true; // nothing cancels the end
     this.#settings.graceMs = 0; // nor delays it, such as a save command
-    if (this.#program?.end === null) await this.#end(this.#program, 0, 'the limit of the shutdown');
+    this.#isKilled = this.#program?.end === null;
+    if (this.#isKilled) await this.#end(this.#program, 0, 'the limit of the shutdown');
   }
 
   /** Returns an error if a process cannot be ended. */

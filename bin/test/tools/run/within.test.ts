@@ -2,9 +2,10 @@
 
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
-import { connect } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { getInfo, makeFolder, perform } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
@@ -76,26 +77,33 @@ step()
 
   it('has the frames of a process that shows them, and sends it no signal that it may not survive', async (t) => {
     const { client, pid } = await startRun(t, [], shell('while :; do :; done'));
-    const environment = readFileSync(`/proc/${pid}/environ`, 'utf8');
-    const socket = connect(/CONTROL_RUN_SOCKET=([^\0]*)/.exec(environment)?.[1] as string).setEncoding('utf8');
-    t.after(() => socket.destroy());
+    const [, path = ''] = /CONTROL_RUN_SOCKET=([^\0]*)/.exec(readFileSync(`/proc/${pid}/environ`, 'utf8')) ?? [];
     let answer = '';
-    socket.on('data', (line) => {
-      assert.equal(line, '{"look":true}\n');
-      socket.write(answer);
-    });
+    const register = (way: object): Socket => {
+      const socket = connect(path).setEncoding('utf8');
+      t.after(() => socket.destroy());
+      socket.write(`${JSON.stringify({ stack: way })}\n`);
+      return socket.on('data', (line) => {
+        assert.equal(line, '{"look":true}\n');
+        socket.write(answer);
+      });
+    };
     const busy = /^sh \(\d+\): runs, \d+ % CPU in \d\.\d s$/;
     const shows = async (...expected: string[]): Promise<void> => {
       await until(async () => isDeepStrictEqual((await stackOf(client)).slice(0, -1), expected));
       assert.match((await stackOf(client)).at(-1) as string, busy);
     };
-    for (const way of [{ pid, signal: 9 }, { pid, signal: 63 }, { pid: process.pid, signal: 15 }, { signal: 'x' }]) {
-      answer = '';
-      socket.write(`${JSON.stringify({ stack: way })}\n`);
-      await shows();
+    const others = [{ pid: process.pid, signal: 15 }, { signal: 'x' }, { pid: [pid], signal: [9] }];
+    for (const way of [{ pid, signal: 9 }, { pid, signal: 63 }, ...others]) {
+      register(way);
       answer = '{"stack":["parse (train.py:7)","",7]}\nno JSON\n';
       await shows('parse (train.py:7)', '7');
+      answer = '';
+      await shows();
+      await sleep(100); // no younger one is reused
+      await shows();
     }
+    const socket = register({});
     for (const text of ['{"stack":7}\n', '\0', `${'x'.repeat(100_000)}\n`]) {
       answer = text;
       await shows();
