@@ -9,7 +9,7 @@ import { type Verb, verb } from './verb.ts';
 const LEASE_DAYS = 365;
 const WITHIN = {
   type: 'string', value: 'SECONDS',
-  parse: (option: string, text: string) => Math.ceil(parseDuration(option, text, 'seconds', 1, true) / 1000),
+  parse: (option: string, text: string) => Math.ceil(parseDuration(option, text, 'seconds', 1, 'from 0') / 1000),
   help: 'after this time, such as 30s, kill the program (shutdown), or stop it in the middle of its step (pause, ' +
     'only under control-run); 0: at once',
 } as const;

@@ -215,12 +215,12 @@ export function parseDuration(
   text: string,
   unit: 'seconds' | 'minutes' = 'seconds',
   maxDays: number = TIMER_DAYS,
-  mayBeZero: boolean = false,
+  least: 'from 0' | 'above 0 and' = 'above 0 and',
 ): number {
   const [, digits = 'none', suffix = unit.charAt(0)] = /^(\d+\.?\d*|\.\d+)([smhd])?$/.exec(text) ?? [];
   const seconds = Number(digits) * SECONDS[suffix as keyof typeof SECONDS];
-  if ((mayBeZero ? seconds >= 0 : seconds > 0) && seconds <= maxDays * SECONDS.d) return seconds * 1000;
-  const form = `a number of ${unit} or a duration (30m, 2h, 1.5d), ${mayBeZero ? 'from 0' : 'above 0 and'} up to ${maxDays}d`;
+  if ((least === 'from 0' ? seconds >= 0 : seconds > 0) && seconds <= maxDays * SECONDS.d) return seconds * 1000;
+  const form = `a number of ${unit} or a duration (30m, 2h, 1.5d), ${least} up to ${maxDays}d`;
   throw new UsageError(`${option} must be ${form}, got '${text}'`);
 }
 
