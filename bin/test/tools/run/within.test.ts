@@ -10,7 +10,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { getInfo, makeFolder, perform } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { LIMIT, until } from '../../wait.ts';
-import { exitCodeOf, processesOf, PYTHON, shell, showsRun, startRun, stateOf } from './helpers.ts';
+import { exitCodeOf, processesOf, PYTHON, readTask, shell, showsRun, startRun, stateOf } from './helpers.ts';
 import { accepts, order, startListener, talks } from './talk.ts';
 import type { WebApiClient } from '../../../../control.ts';
 
@@ -197,6 +197,7 @@ describe('control-run: a shutdown with a limit', suite, () => {
     it(`kills a program that ${what}, with its processes, and does not restart it`, async (t) => {
       const all = ['--grace', '600', '--restart', 'on-failure', ...options];
       const { running, client, port } = await startRun(t, all, DEAF);
+      await until(() => processesOf(running).some((one) => readTask(one)[0]?.name === 'sleep')); // it is deaf by then
       for (const command of before) await client.request(command);
       const response = await fetch(`http://127.0.0.1:${port}/api/shutdown?within=${within}`, {
         method: 'POST', headers: { Prefer: 'wait=60' },
