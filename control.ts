@@ -895,7 +895,7 @@ function createPolicy({ host, token, allowedHosts }: ThreadData) {
 // built-in function. So it uses nothing of Node, no regular expression (RegExp.$1 would change), no timer and no Buffer
 // (its pool is shared): only Atomics, typed arrays, strings and objects. Connecting, posting and disconnecting at once
 // lets the evaluation come first, and leaves no session open, which would delay an exit. The frames come through shared
-// memory.
+// memory. A supervisor gets a message instead, and writes lines there.
 
 /** Sends the call stack of the host. Requests share a look; while one is on its way, another follows after 5 s. */
 function followStack(data: ThreadData, link: Link, { send }: ReturnType<typeof serve>) {
@@ -1724,8 +1724,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
     ahead: 0, // of Date before the clock, when the thread starts
     log: log === undefined ? undefined : resolvePath(log),
     hasDetail: describe !== undefined,
-    isSupervisor: onOverdue !== undefined,
-    hasReader: readStack !== undefined,
+    isSupervisor: onOverdue !== undefined, hasReader: readStack !== undefined,
     obstacles: { // why something is not possible here; empty if it is
       stack: readStack === undefined ? findObstacle() : '',
       pause: onOverdue === undefined ? 'Only control-run can pause a program in the middle of a step' : '',
@@ -1766,7 +1765,9 @@ function createTracer(): () => NodeJS.CallSite[] | string {
 }
 
 /** Writes the frames below the place: for each, its size and characters; then 0. V8 may return a trace as a text. */
-function writeFrames(stack: Uint16Array, trace: readonly (NodeJS.CallSite | string)[] | string, place: string): void {
+function writeFrames({ memory, stack, place }: ThreadData, trace: readonly (NodeJS.CallSite | string)[] | string): void {
+  const begun = Atomics.load(memory, CELL.LOOKS) | 1; // odd already if a time limit of `vm` has ended a look
+  Atomics.store(memory, CELL.LOOKS, begun);
   let end = 0;
   let isBelow = false;
   const sites = typeof trace === 'string' ? trace.split('\n    at ') : trace;
@@ -1782,6 +1783,7 @@ function writeFrames(stack: Uint16Array, trace: readonly (NodeJS.CallSite | stri
     isBelow ||= text.includes(place);
   }
   stack[end] = 0;
+  Atomics.store(memory, CELL.LOOKS, (begun + 1) | 0);
 }
 
 /** A status, its cause, and the holds of the pause. */
@@ -2221,14 +2223,10 @@ export class WebApiServer<Name extends string = never> {
     ringBell(this.#data, CELL.NEWS);
   }
   /** The thread calls this in the middle of whatever the host does: see the section on the stack. */
-  #onReach(lines?: readonly string[]): void {
+  #onReach(): void {
     const reserve = (depth: number): number => (depth === 0 ? 0 : 1 + reserve(depth - 1));
     reserve(500); // throws near the end of the call stack, before anything has changed
-    const begun = this.#load(CELL.LOOKS) | 1; // already odd if the time limit of a `vm` script has ended a look
-    Atomics.store(this.#memory, CELL.LOOKS, begun);
-    const { stack, place } = this.#data;
-    writeFrames(stack, lines === undefined ? this.#trace?.() ?? '' : [place, ...lines], place);
-    Atomics.store(this.#memory, CELL.LOOKS, (begun + 1) | 0);
+    writeFrames(this.#data, this.#trace?.() ?? '');
     this.#ringThread();
   }
   #checkOpen(isBlocking: boolean = false): void {
@@ -2326,7 +2324,8 @@ export class WebApiServer<Name extends string = never> {
         if (typeof message === 'string') return this.#warnOnce(message);
         if (message.type === 'failed') return void (failure = message);
         if (message.type === 'overdue') return this.#options.onOverdue?.(message.command);
-        if (message.type === 'look') return void this.#options.readStack?.().then((lines) => this.#onReach(lines))
+        if (message.type === 'look') return void this.#options.readStack?.()
+          .then((lines) => writeFrames(data, [data.place, ...lines])).then(() => this.#ringThread())
           .catch((error) => this.#warnOnce(`readStack failed: ${describeError(error)}`));
         if (data.port !== null) data.port = message.port; // restarted threads use the same
         data.death = '';
