@@ -1765,7 +1765,7 @@ function createTracer(): () => NodeJS.CallSite[] | string {
 }
 
 /** Writes the frames below the place: for each, its size and characters; then 0. V8 may return a trace as a text. */
-function writeFrames({ memory, stack, place }: ThreadData, trace: readonly (NodeJS.CallSite | string)[] | string): void {
+function writeFrames({ memory, stack, place }: ThreadData, trace: readonly unknown[] | string): void {
   const begun = Atomics.load(memory, CELL.LOOKS) | 1; // odd already if a time limit of `vm` has ended a look
   Atomics.store(memory, CELL.LOOKS, begun);
   let end = 0;
