@@ -368,6 +368,7 @@ describe('A log above 4 MiB', { ...LIMIT, concurrency: 4, skip: lacks('Unix') },
       assert.deepEqual(contentsOf(dirname(path)).filter(([name]) => String(name).includes('.lock')), before);
       const { error = '' } = (await client.getInfo())?.log ?? {};
       assert.ok(error.includes(reason) && error.includes(lock), error);
+      await until(() => parseLog(path).lines.at(-1)?.event === 'outcome');
       rmSync(lock, { recursive: true }); // nothing is written meanwhile
     }
     mkdirSync(lock); // another process renames
