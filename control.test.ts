@@ -760,7 +760,8 @@ describe('A pause', LIMIT, () => {
   const holders = async (): Promise<string> => {
     const { status, by, reason, since: pausedAt, holds } = (await program.talk.ask(INFO)).body;
     assert.deepEqual(program.server.holds, holds);
-    if (status === 'paused') assert.deepEqual({ by, reason, since: pausedAt }, { reason: undefined, ...holds[0] });
+    const { until: _, ...first } = holds[0] ?? {};
+    if (status === 'paused') assert.deepEqual({ by, reason, since: pausedAt }, { reason: undefined, ...first });
     return [status, ...holds.map((hold: CommandRequest) => [hold.by, hold.reason].join(' ').trim())].join(', ');
   };
 
@@ -804,10 +805,69 @@ describe('A pause', LIMIT, () => {
     assert.equal(await holders(), 'paused, itself shutdown cancelled');
   });
 
-  it('starts with the holds that the program has saved', async (t) => {
-    const cause = [{ by: 'ben', reason: 'B leaks', since }, { reason: 'tariff', since }, { by: 'ben', reason: 'leak' }];
+  it('ends by itself after the seconds of `for`: the server sends the resume of its holder', async () => {
+    const { server, talk } = program;
+    const before = Date.now();
+    await send(`${PAUSE}?by=ana&reason=quota&for=1`);
+    const [{ until: end }] = server.holds as [{ until: string }];
+    assert.ok(Math.abs(Date.parse(end) - before - 1000) < 900, end);
+    assert.deepEqual([server.request?.until, (await talk.ask(INFO)).body.commands.at(-1).until], [end, end]);
+    await send(`${PAUSE}?by=ben&for=1`);
+    await send(`${PAUSE}?by=ben&for=2`);
+    await until(async () => (server.hasCommands(), server.holds.length === 1));
+    assert.equal(await holders(), 'paused, ben');
+    const { command, state, value, by, reason, arguments: values } = (await talk.ask(INFO)).body.commands.at(-1);
+    assert.deepEqual([command, state, value, by, reason, values], [
+      'resume', 'done', { released: true }, 'ana', 'the hold has ended', { until: end },
+    ]);
+    const { until: last } = server.holds[0] as { until: string };
+    assert.equal(await server.nextCommand(), 'resume');
+    assert.ok(Date.now() >= Date.parse(last), last);
+    assert.deepEqual([server.request?.by, server.request?.arguments], ['ben', { until: last }]);
+    program.become(ACTIVE);
+    assert.equal(await holders(), 'active');
+  });
+
+  it('has no end once its sender has paused anew without one, or its resume has failed', async () => {
+    const { server } = program;
+    await send(`${PAUSE}?by=ana&for=1`);
+    await send(`${PAUSE}?by=ana`);
+    await send(`${PAUSE}?by=ben&for=1`);
+    await send(`${PAUSE}?by=eve&for=1`);
+    await release('ana');
+    await until(async () => (server.hasCommands(), server.holds.length === 1));
+    assert.equal(await server.nextCommand(), 'resume');
+    server.report({ error: 'too hot' });
+    const [{ by, until: end }] = server.holds as [CommandRequest];
+    assert.deepEqual([by === 'ben' || by === 'eve', end], [true, undefined]);
+    await send(`${PAUSE}?by=${by}&for=1`);
+    assert.equal(await server.nextCommand(), 'resume');
+    server.hasCommands(); // the program ignores it
+    assert.deepEqual(server.holds.map(({ until: left }) => left), [undefined]);
+  });
+
+  it('that is not taken by its end never is', async () => {
+    const { server, port } = program;
+    const paused = ask(port, `${PAUSE}?by=ana&for=1`, WAIT);
+    const expiring = ask(port, `${PAUSE}?by=ana&for=60&expires=1`, WAIT);
+    await sleep(1300);
+    server.hasCommands();
+    for (const response of [paused, expiring]) {
+      assert.equal((await response).summary, '500 pause failed: expired after 1 s');
+    }
+    await sleep(600);
+    assert.equal(server.hasCommands(), false, 'there is nothing to end');
+  });
+
+  it('starts with the holds that the program has saved; one whose end has passed ends at once', async (t) => {
+    const last = '2099-01-01T00:00:00.000Z';
+    const cause = [
+      { by: 'ben', reason: 'B leaks', since }, { reason: 'tariff', since, until: '2099-01-01T02:00+02:00' },
+      { by: 'ben', reason: 'leak' }, { by: 'eve', since, until: since },
+    ];
     const { server, port } = await startServer(t, { systemStatus: () => PAUSED, cause });
-    const holds = [{ by: 'ben', reason: 'leak', since }, { by: 'somebody', reason: 'tariff', since }];
+    const holds = [{ by: 'ben', reason: 'leak', since }, { by: 'somebody', reason: 'tariff', since, until: last }];
+    await until(() => !server.hasCommands() && server.holds.length === 2);
     assert.deepEqual([(await ask(port, INFO)).body.holds, server.holds], [holds, holds]);
   });
 });
@@ -815,7 +875,7 @@ describe('A pause', LIMIT, () => {
 describe('The parameters of a POST', LIMIT, () => {
   const program = share();
 
-  it('are at most four: by and reason, expires of 1 to 86,400 whole seconds, and mine of resume', async () => {
+  it('are by and reason, expires of 1 to 86,400 whole seconds, for of pause, and mine of resume', async () => {
     const { server, talk } = program;
     for (const value of ['0', '-1', '1.5', '86401', '99999999999', '1e3', '0x10', '01', '', '+1', 'x']) {
       const { summary } = await talk.ask(`${PAUSE}?expires=${encodeURIComponent(value)}`);
@@ -824,6 +884,17 @@ describe('The parameters of a POST', LIMIT, () => {
     for (const value of ['yes', '1', '', 'TRUE']) {
       const { summary } = await talk.ask(`${RESUME}?mine=${value}`);
       assert.equal(summary, `400 mine must be true or false, got "${value}"`);
+    }
+    for (const value of ['0', '-1', '1.5', '2592001', '9999999', '1h', '01', '']) {
+      const { summary } = await talk.ask(`${PAUSE}?by=ana&for=${value}`);
+      assert.equal(summary, `400 for must be an integer from 1 to 2592000, got "${value}"`);
+    }
+    for (const [query, fault] of [
+      ['for=60', 'for requires by: who holds the pause'], ['for=60&by=%07', 'for requires by: who holds the pause'],
+      ['for=60&by=ana&within=60', 'within must be smaller than for'],
+    ]) assert.equal((await talk.ask(`${PAUSE}?${query}`)).summary, `400 ${fault}`);
+    for (const line of [RESUME, SHUTDOWN, SAY]) {
+      assert.match((await talk.ask(`${line}?for=60&by=ana`)).summary, /^400 unknown parameter for: by, reason, expires/);
     }
     assert.deepEqual(takeAll(server), []);
     for (const line of [`${SAY}?expires=86400`, `${RESUME}?mine=false`, `${PAUSE}?expires=1`]) {
@@ -1220,8 +1291,8 @@ describe('A request', LIMIT, () => {
   const REFUSED: [statusCode: number, error: string | null, name: string, request: string, where?: 'guarded'][] = [
     [400, null, 'a malformed request', 'GARBAGE\r\n\r\n'],
     [400, NO_BODY, 'a body with content', `${head(PAUSE, HOST, 'Content-Length: 12')}{"by":"ana"}`],
-    [400, 'unknown parameter a: by, reason, expires, within', 'an unknown parameter', head(`${PAUSE}?a=1`, HOST)],
-    [400, 'by is given twice: by, reason, expires, within', 'a repeated parameter', head(`${PAUSE}?by=a&by=b`, HOST)],
+    [400, 'unknown parameter a: by, reason, expires, within, for', 'an unknown parameter', head(`${PAUSE}?a=1`, HOST)],
+    [400, 'by is given twice: by, reason, expires, within, for', 'a repeated parameter', head(`${PAUSE}?by=a&by=b`, HOST)],
     [400, 'Missing Host header', 'HTTP/1.1 without Host', head(PAUSE)],
     [400, TWICE, 'two Hosts', head(PAUSE, HOST, HOST, 'Authorization: x')],
     [401, MISSING_TOKEN, 'no token', head(PAUSE, HOST), 'guarded'],

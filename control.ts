@@ -1,4 +1,4 @@
-/*! control.ts 0.26.1 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.27.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve */
 //
@@ -44,7 +44,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
-/** The version of this file. */ export const VERSION: string = '0.26.1';
+/** The version of this file. */ export const VERSION: string = '0.27.0';
 /** The default host name of servers and clients. */ export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
@@ -61,7 +61,9 @@ const SERVER_OPTIONS = [
   'systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', 'onOverdue', 'readStack',
   ...BASE_OPTIONS,
 ];
-const REQUEST_OPTIONS = ['wait', 'by', 'reason', 'expires', 'within', 'mine', 'arguments', 'id', 'tag', 'signal'];
+const REQUEST_OPTIONS = [
+  'wait', 'by', 'reason', 'expires', 'within', 'for', 'mine', 'arguments', 'id', 'tag', 'signal',
+];
 const READABLE = ['status', 'info', 'stack']; // endpoints
 const LAUNCH_OPTIONS = ['webApiAddress', 'startPaused', ...BASE_OPTIONS];
 const interruptions: WeakSet<object> = new WeakSet(); // the errors by which commands interrupt steps
@@ -126,6 +128,7 @@ export interface CommandRequest<Name extends string = never> {
   by?: string | undefined;
   reason?: string | undefined;
   within?: number | undefined; // see RequestOptions
+  until?: string | undefined; // of a pause with an end: when that is, in ISO 8601
 }
 
 /** Options of `ask()`. */ export interface AskOptions<Types = Record<string, keyof ValueTypes>> {
@@ -359,7 +362,7 @@ type SlotRecord = {
   slot: number; word: number; kind: Kind; state: State; number: number; code: number; at: number; takenAt: number;
   opened: number; ended: number; id: string; given: Given; result: Result; seconds: number | undefined;
 };
-type Given = Partial<AskInfo & CommandRequest & SystemInfo & { mine: boolean; during: string }>;
+type Given = Partial<AskInfo & CommandRequest & SystemInfo & { mine: boolean | undefined; during: string }>;
 type Result = Partial<CommandInfo>; // or an answer
 
 /** Allocates the table. Memory for texts that is never used costs nothing. */
@@ -492,6 +495,25 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
       Atomics.store(memory, cells.RESPONDED, table.numberOf(slot));
       if (link.nameOf(slot) === 'shutdown') Atomics.notify(memory, cells.RESPONDED);
       host.wakeIfAwaited();
+    },
+
+    /**
+     * Puts a `resume` of the holder on the queue for each hold whose end has come, unless it is there. What the status
+     * and the queue say decides: nothing else is remembered, so no hold outlives its end for good.
+     */
+    endHolds(): void {
+      const { slot, code, given: { holds = [] } } = table.present('status');
+      const isHeld = /^paus/.test(statusNames[code] ?? '');
+      const due = holds.filter(({ until = '' }) => isHeld && Date.parse(until) <= Date.now());
+      for (const { by, until } of due) {
+        const text = JSON.stringify({ by, reason: 'the hold has ended', mine: true, arguments: { until } });
+        const isSent = data.table.kinds.some((kind, at) => {
+          return kind === 'client' && table.isPending(at) && table.textOf(at, 0) === text;
+        });
+        if (isSent || table.latest('status') !== slot) continue; // the host publishes the end first, then its outcome
+        const sent = link.enqueue(commandNames.indexOf('resume'), text, 0);
+        if (sent !== null) link.release(sent);
+      }
     },
 
     /** Kills the program if a shutdown has no outcome in time, or tells the supervisor. */
@@ -679,7 +701,7 @@ function commandOf(record: SlotRecord, commandNames: readonly string[]): Command
     arguments: isShown ? values : undefined,
     at: new Date(at).toISOString(), takenAt: state === 'taken' ? new Date(takenAt).toISOString() : undefined,
     state: state === 'taken' ? 'running' : state === 'done' ? 'done' : error === undefined ? 'waiting' : 'failed',
-    value, valueOmitted, error, seconds: record.seconds, by, reason, within: given.within,
+    value, valueOmitted, error, seconds: record.seconds, by, reason, within: given.within, until: given.until,
   };
 }
 
@@ -705,12 +727,13 @@ function createLog(data: ThreadData, table: Table, readClock: () => number, repo
       setInterval(log.write, 250);
     },
     fieldsOf(event: string, record: SlotRecord): object {
-      const { id, code, given: { by, reason, within, name: own, arguments: values, holds, during } } = record;
+      const { id, code, given: { by, reason, within, until, name: own, arguments: values, holds, during } } = record;
+      const command = commandNames[code] ?? own;
       if (event === 'ask') return Object.assign({ id }, record.given);
-      if (event === 'command') return { id, command: commandNames[code] ?? own, arguments: values, by, reason, within };
+      if (event === 'command') return { id, command, arguments: values, by, reason, within, until };
       if (event !== 'status') return commandOf(record, commandNames);
       const isLong = JSON.stringify(holds).length > 4000; // a line has at most 16 KiB
-      const shown = isLong ? holds?.map((hold) => ({ by: hold.by, since: hold.since })) : holds;
+      const shown = isLong ? holds?.map((hold) => Object.assign({}, hold, { reason: undefined })) : holds;
       return { status: statusNames[code] ?? null, by, reason, during, holds: shown };
     },
 
@@ -1257,16 +1280,20 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
       }
       if (query !== '' || declared.name !== undefined) { // most have neither, which saves a tenth of a POST
         const given = new URLSearchParams(query);
-        const own = command === 'resume' ? ['mine'] : command === 'pause' || command === 'shutdown' ? ['within'] : [];
-        const fault = faultIn(given, ['by', 'reason', 'expires', ...own]);
+        const own = { 'pause': ['within', 'for'], 'resume': ['mine'], 'shutdown': ['within'], 'save-state': [] };
+        const fault = faultIn(given, ['by', 'reason', 'expires', ...command === undefined ? [] : own[command]]);
         if (fault !== '') return server.send(connection, prepare(400, { error: fault }));
-        const [by, reason] = ['by', 'reason'].map((name) => tidy(given.get(name) ?? '') || undefined);
-        const within = given.has('within') ? Number(given.get('within')) : undefined;
-        const obstacle = within === undefined ? '' : data.obstacles[command as 'pause'];
+        const obstacle = given.has('within') ? data.obstacles[command as 'pause'] : '';
         if (obstacle !== '') return server.send(connection, prepare(501, { error: obstacle }));
-        limit = within === undefined ? 1000 * Number(given.get('expires')) : -1 - 1000 * within;
-        const mine = given.get('mine') === 'true' || undefined;
-        text = JSON.stringify(Object.assign({ by, reason, mine, within }, declared));
+        const options = readOptions(given);
+        const { holds = [] } = table.present('status').given;
+        const isNameless = holds.length > 14 && holds.every(({ by }) => by !== options.by); // see addHold()
+        if (options.until !== undefined && isNameless) {
+          const error = `${holds.length} hold the pause already: that of ${options.by} would have no end`;
+          return server.send(connection, prepare(409, { error }));
+        }
+        limit = limitIn(given);
+        text = JSON.stringify(Object.assign(options, declared));
       }
       const slot = link.enqueue(code, text, limit);
       if (slot === null) return server.send(connection, queueFull);
@@ -1335,17 +1362,35 @@ function faultIn(query: URLSearchParams, known: readonly string[]): string {
   const fault = known.includes(wrong ?? '') ? `${wrong} is given twice` : `unknown parameter ${tidy(wrong ?? '', 100)}`;
   if (wrong !== undefined) return `${fault}: ${known.join(', ')}`;
   if (query.has('expires') && query.has('within')) return 'expires and within exclude each other';
-  const forms: [name: string, form: RegExp, words: string][] = [
-    ['expires', /^[1-9]\d{0,4}$/, 'an integer from 1 to 86400'],
-    ['within', /^(0|[1-9]\d{0,4})$/, 'an integer from 0 to 86400'],
-    ['mine', /^(true|false)$/, 'true or false'],
+  const forms: [name: string, form: RegExp, most: number, words: string][] = [
+    ['expires', /^[1-9]\d{0,4}$/, 86_400, 'an integer from 1 to 86400'],
+    ['within', /^(0|[1-9]\d{0,4})$/, 86_400, 'an integer from 0 to 86400'],
+    ['for', /^[1-9]\d{0,6}$/, 2_592_000, 'an integer from 1 to 2592000'],
+    ['mine', /^(true|false)$/, NaN, 'true or false'],
   ];
-  for (const [name, form, words] of forms) {
+  for (const [name, form, most, words] of forms) {
     const text = query.get(name);
-    const isValid = text === null || (form.test(text) && !(Number(text) > 86_400));
+    const isValid = text === null || (form.test(text) && !(Number(text) > most));
     if (!isValid) return `${name} must be ${words}, got ${JSON.stringify(tidy(text))}`;
   }
-  return '';
+  if (!query.has('for')) return '';
+  if (tidy(query.get('by') ?? '') === '') return 'for requires by: who holds the pause';
+  return Number(query.get('within')) < Number(query.get('for')) ? '' : 'within must be smaller than for';
+}
+
+/** Returns what a query gives a command. */
+function readOptions(query: URLSearchParams): Given {
+  const [by, reason] = ['by', 'reason'].map((name) => tidy(query.get(name) ?? '') || undefined);
+  const mine = query.get('mine') === 'true' || undefined;
+  const within = query.has('within') ? Number(query.get('within')) : undefined;
+  const endsAt = Date.now() + 1000 * Number(query.get('for'));
+  return { by, reason, mine, within, until: query.has('for') ? new Date(endsAt).toISOString() : undefined };
+}
+/** Returns the limit of a command: the milliseconds after which it expires, or -1 and those of `within`, or 0. */
+function limitIn(query: URLSearchParams): number {
+  if (query.has('within')) return -1 - 1000 * Number(query.get('within'));
+  const seconds = ['expires', 'for'].filter((name) => query.has(name)).map((name) => Number(query.get(name)));
+  return seconds.length === 0 ? 0 : Math.min(1000 * Math.min(...seconds), 2 ** 31 - 1);
 }
 
 /** Checks values, and returns them with the defaults, in the order of the parameters. Errors begin with the path. */
@@ -1558,14 +1603,14 @@ function runThread(): void {
   process.on('exit', listening.removeSocket);
   parentPort?.on('message', server.close);
   setInterval(server.closeIdle, 16_000); // the responses say 15 s
-  for (const act of [link.host.checkWaits, link.enforce, listening.keepSocket]) setInterval(act, 250);
+  for (const act of [link.host.checkWaits, link.enforce, link.endHolds, listening.keepSocket]) setInterval(act, 250);
   try { listening.start(); } catch (error: any) { listening.fail(error); } // Deno throws past uncaughtException
 }
 
 const THREAD_FUNCTIONS = [
   openTable, openQueue, onRing, ringBell, tidy, linkToHost, followHost, commandOf, eventsSince, createLog, underLock,
   followStack, prepare, readHead, isAllowedHost, createPolicy, serve, createListener, renderRejection, createRoutes,
-  faultIn, validate, checkTrusted, listen,
+  faultIn, readOptions, limitIn, validate, checkTrusted, listen,
 ];
 
 // ── WebApiServer: the host's side ──
@@ -1667,8 +1712,8 @@ export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   log?: { path: string; error?: string | undefined } | undefined; // since 0.17
 }
 
-/** Who caused a status or holds a pause, why, and since when: what a program saves to continue as it was. */
-export type StatusCause = Partial<Pick<SystemInfo, 'by' | 'reason' | 'since'>>;
+/** Who caused a status or holds a pause, why, since and until when: what a program saves to continue as it was. */
+export type StatusCause = Partial<Pick<SystemInfo, 'by' | 'reason' | 'since'> & Pick<CommandRequest, 'until'>>;
 
 /** Where a server listens: `localhost` and 0 if only at a Unix socket. The path of the socket is absolute. */
 export interface WebApiAddress {
@@ -1700,7 +1745,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   checkInteger('maxConnections', maxConnections, 1, 65_536);
   checkToken(token);
   if (log !== undefined) check('log', log, 'string', 'the path of a file', /^[^\0]*[^\0/]$/.test(log));
-  for (const one of [cause].flat()) checkOptions('cause', one, ['by', 'reason', 'since']);
+  for (const one of [cause].flat()) checkOptions('cause', one, ['by', 'reason', 'since', 'until']);
   const causes = [cause].flat().map(checkCause);
   if (!Array.isArray(allowedHosts)) throw new TypeError(`allowedHosts must be an array, got ${inspect(allowedHosts)}`);
   const [form, isName] = ["like 'box.lan', '.lan' or '*'", /^(\*|\.?[\w-]+(\.[\w-]+)*)$/];
@@ -2055,15 +2100,16 @@ export class WebApiServer<Name extends string = never> {
 
   /**
    * Puts a command of the program itself on the queue, ahead of those of clients, also without a server. By default,
-   * `by` is `itself`; texts are truncated to 200 characters. Returns false if `maxQueueSize` such commands wait.
+   * `by` is `itself`; texts are truncated to 200 characters; a pause may have an end, which needs the server. Returns
+   * false if `maxQueueSize` such commands wait.
    */
-  post(command: ControlCommand, options: Pick<CommandRequest, 'by' | 'reason'> = {}): boolean {
+  post(command: ControlCommand, options: Pick<CommandRequest, 'by' | 'reason' | 'until'> = {}): boolean {
     const code = COMMANDS.indexOf(command);
     if (code === -1) throw new TypeError(`command must be one of ${COMMANDS.join(', ')}, got ${inspect(command)}`);
-    checkOptions('post', options, ['by', 'reason']);
-    const { by, reason } = checkCause({ by: options.by ?? 'itself', reason: options.reason });
+    checkOptions(`post('${command}')`, options, ['by', 'reason', ...command === 'pause' ? ['until'] : []]);
+    const { by, reason, until } = checkCause({ ...options, by: options.by ?? 'itself' });
     if (this.#queue.count('posted') >= this.#data.maxQueueSize) return false;
-    this.#table.open(this.#table.claim('posted'), code, JSON.stringify({ by, reason }));
+    this.#table.open(this.#table.claim('posted'), code, JSON.stringify({ by, reason, until }));
     this.#ring();
     this.#interruptStep();
     return true;
@@ -2082,14 +2128,16 @@ export class WebApiServer<Name extends string = never> {
     this.#running = undefined; // first, because the value may call report()
     const command = this.#nameOf(slot);
     const isDone = !('error' in outcome);
-    if (command === 'pause' && isDone && STATUSES[this.#published.code] !== ACTIVE) {
-      const { by = SOMEBODY, reason } = this.#readRequest();
-      const holds = addHold(this.#published.holds, { by, reason });
-      if (holds !== this.#published.holds) this.#setHolds(holds); // a flood of pauses costs little
-    }
+    const isActive = STATUSES[this.#published.code] === ACTIVE;
+    if (command === 'pause' && isDone && !isActive) this.#setHolds(this.#holdsAfterPause());
     const table = this.#table;
+    const given = command === 'resume' ? table.read(slot).given : {};
+    if (given.arguments !== undefined && !isActive) { // the end of a hold, in vain: it stays without one
+      const release = (hold: Hold): Hold => (isReleasedBy(given, hold) ? { ...hold, until: undefined } : hold);
+      this.#setHolds(this.#published.holds.map(release));
+    }
     try {
-      const value = command === 'resume' && table.read(slot).given.mine ? { released: true } : outcome.value;
+      const value = given.mine === true ? { released: true } : outcome.value;
       const json = isDone ? encode(typeof value === 'string' ? tidy(value, 1000) : value) : '';
       if (isDone) table.change(slot, 'done', json && `{"value":${json}}`);
       else this.#fail(slot, tidy(describeError(outcome.error), 1000));
@@ -2111,11 +2159,15 @@ export class WebApiServer<Name extends string = never> {
     const command = this.#nameOf(slot);
     const running = this.#runningName;
     if (command === undefined) return running !== 'shutdown'; // an own command
-    const { mine, by = SOMEBODY } = command === 'resume' ? this.#table.read(slot).given : {};
-    if (mine !== true) return true;
-    const holders = running === 'resume' ? [] : this.#published.holds.map((hold) => hold.by);
-    if (running === 'pause') holders.push(this.#readRequest().by ?? SOMEBODY);
-    return holders.length > 0 && holders.every((holder) => holder === by); // else it only releases a hold
+    const given = command === 'resume' ? this.#table.read(slot).given : {};
+    if (given.mine !== true) return true;
+    const holds = running === 'resume' ? [] : running === 'pause' ? this.#holdsAfterPause() : this.#published.holds;
+    return holds.length > 0 && holds.every((hold) => isReleasedBy(given, hold)); // else it only releases a hold
+  }
+  /** Returns the holds once the `pause` that runs has succeeded. */
+  #holdsAfterPause(): readonly Hold[] {
+    const { by = SOMEBODY, reason, until } = this.#readRequest();
+    return addHold(this.#published.holds, { by, reason, until });
   }
 
   /** Returns the first command that is due, or of these. If none are given and none runs, disposes of those ahead. */
@@ -2137,9 +2189,10 @@ export class WebApiServer<Name extends string = never> {
   #readRequest(): CommandRequest<string> {
     if (this.#request !== null) return this.#request;
     const { id, code, given } = this.#table.read(this.#taken as number);
-    const { by, reason, within, name, arguments: values = {} } = given;
-    const request = { command: COMMANDS[code] ?? name as string, id, arguments: values, by, reason };
-    return (this.#request = within === undefined ? request : { ...request, within });
+    const { by, reason, within, until, name, arguments: values = {} } = given;
+    const limits = { ...within !== undefined && { within }, ...until !== undefined && { until } };
+    const command = COMMANDS[code] ?? name as string;
+    return (this.#request = { command, id, arguments: values, by, reason, ...limits });
   }
   #nameOf(slot: number): ControlCommand | undefined { return COMMANDS[this.#table.codeOf(slot)]; }
   get #runningName() { return this.#running === undefined ? undefined : this.#nameOf(this.#running); }
@@ -2159,9 +2212,9 @@ export class WebApiServer<Name extends string = never> {
     const limitMs = this.#table.expiredAfter(slot);
     if (limitMs > 0) return this.#fail(slot, `expired after ${limitMs / 1000} s`);
     this.#table.change(slot, 'taken'); // first, because systemStatus(), which #setHolds() calls, may look, too
-    const { by = SOMEBODY } = this.#table.read(slot).given;
+    const { given } = this.#table.read(slot);
     const { holds } = this.#published;
-    const left = holds.filter((hold) => hold.by !== by);
+    const left = holds.filter((hold) => !isReleasedBy(given, hold));
     if (left.length < holds.length) this.#setHolds(left);
     this.#table.change(slot, 'done', JSON.stringify({ value: { released: left.length < holds.length } }));
   }
@@ -2245,9 +2298,9 @@ export class WebApiServer<Name extends string = never> {
   #onNewStatus(code: number): void {
     const published = this.#published;
     const itself: Partial<CommandRequest<string>> = { by: 'itself' };
-    const { command, by, reason } = this.#running === undefined ? itself : this.#readRequest();
+    const { command, by, reason, until } = this.#running === undefined ? itself : this.#readRequest();
     const isCancelled = command === 'shutdown' && STATUSES[code] === PAUSED;
-    const cause = isCancelled ? { by: 'itself', reason: 'shutdown cancelled' } : { by, reason };
+    const cause = isCancelled ? { by: 'itself', reason: 'shutdown cancelled' } : { by, reason, until };
     const isBack = this.#running !== undefined && code === this.#before.code; // after a save, or a pause that failed
     if (isBack) this.#appendStatus(this.#before);
     else if (published.code === -1) this.#appendStatus({ ...published, code }); // the first has its own cause
@@ -2267,6 +2320,7 @@ export class WebApiServer<Name extends string = never> {
     this.#tell('status', text, code, Date.parse(origin.since));
   }
   #setHolds(holds: readonly Hold[]): void {
+    if (holds === this.#published.holds) return; // a flood of pauses costs little
     this.#appendStatus({ ...this.#published, holds });
     this.#publish(); // systemStatus() can save the holds before their senders get the outcome
   }
@@ -2424,6 +2478,8 @@ export type WebApiReply =
   /** 1 to 86,400 seconds, after which the command is no longer delivered. */ expires?: number | undefined;
   /** 0 to 86,400 seconds, after which a `shutdown` kills, or a `pause` stops what control-run runs. */
   within?: number | undefined;
+  /** For `pause`: 1 to 2,592,000 seconds, after which the server ends it as `mine` does. Requires `by`. */
+  for?: number | undefined;
   /** For `resume`: releases only the hold of the sender. */ mine?: boolean | undefined;
   /** The tag of an earlier reply, for `status` and `info`. */ tag?: string | undefined;
   /** Cancels the request, which then counts as failed. */ signal?: AbortSignal | undefined;
@@ -2508,13 +2564,14 @@ export class WebApiClient {
   async request(endpoint: string, options: RequestOptions = {}): Promise<WebApiReply> {
     check('endpoint', endpoint, 'string', 'status, info, stack or the name of a command', COMMAND_NAME.test(endpoint));
     checkOptions('request', options, REQUEST_OPTIONS);
-    const { wait, expires, within, mine, by = '', reason = '', id = '', signal } = options;
+    const { wait, expires, within, for: duration, mine, by = '', reason = '', id = '', signal } = options;
     for (const [name, text] of Object.entries({ by, reason, id })) check(name, text, 'string', 'a string');
     const json = JSON.stringify(options.arguments);
     if (json !== undefined) check('arguments', options.arguments, 'object', 'an object');
     if (wait !== undefined) checkInteger('wait', wait, 1, 300);
     if (expires !== undefined) checkInteger('expires', expires, 1, 86_400);
     if (within !== undefined) checkInteger('within', within, 0, 86_400);
+    if (duration !== undefined) checkInteger('for', duration, 1, 2_592_000);
     if (mine !== undefined) check('mine', mine, 'boolean', 'a boolean');
     const timeoutMs = this.#timeoutMs + (wait ?? 0) * 1000;
     const end = new AbortController();
@@ -2589,14 +2646,14 @@ export class WebApiClient {
   close(): void { for (const cancel of this.#cancels) cancel(); }
 
   async #exchange(endpoint: string, options: RequestOptions, json: string, signal: AbortSignal, onSent: () => void) {
-    const { wait, by = '', reason = '', expires = '', within = '', mine, id = '', tag } = options;
+    const { wait, by = '', reason = '', expires = '', within = '', for: duration = '', mine, id = '', tag } = options;
     signal.throwIfAborted();
     const { socketPath, createConnection } = this.#target;
     if (socketPath !== undefined && createConnection === undefined) checkTrusted(socketPath); // keeps the token safe
     const http = process.getBuiltinModule('node:http'); // slow to load
     const method = READABLE.includes(endpoint) ? 'GET' : 'POST';
     const fields = {
-      id, by: tidy(by), reason: tidy(reason), expires: `${expires}`, within: `${within}`,
+      id, by: tidy(by), reason: tidy(reason), expires: `${expires}`, within: `${within}`, for: `${duration}`,
       mine: mine === true ? 'true' : '',
     };
     const query = new URLSearchParams(Object.entries(fields).filter(([, text]) => text !== ''));
@@ -2814,7 +2871,8 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
   for (const name of SIGNALS) process.on(name, onSignal);
   try {
     if (cause.length > 0) {
-      server.post('pause', { by: server.holds[0]?.by, reason: server.holds[0]?.reason });
+      const [{ by, reason, until } = {}] = server.holds;
+      server.post('pause', { by, reason, until });
       server.receiveCommand(); // while paused, so that it leads back to that status and its cause
       status = PAUSING;
     }
@@ -2869,22 +2927,31 @@ function encode(value: unknown): string {
   throw new RangeError('the value must be JSON of at most 4096 bytes');
 }
 
-/** Checks who, why and since when, and returns them as they are published. */
-function checkCause({ by = '', reason = '', since = new Date().toISOString() }: StatusCause): Hold {
+/** Checks who, why, since and until when, and returns them as they are published. */
+function checkCause({ by = '', reason = '', since = new Date().toISOString(), until }: StatusCause): Hold {
   for (const text of [by, reason]) check('by and reason', text, 'string', 'strings');
-  check('cause.since', since, 'string', 'a time in ISO 8601', Date.parse(since) >= 0);
-  return { by: tidy(by) || undefined, reason: tidy(reason) || undefined, since: new Date(since).toISOString() };
+  for (const [name, time] of Object.entries({ since, until: until ?? since })) {
+    check(name, time, 'string', 'a time in ISO 8601', Date.parse(time) >= 0);
+  }
+  const [from, end] = [since, until].map((time) => time && new Date(time).toISOString());
+  return { by: tidy(by) || undefined, reason: tidy(reason) || undefined, since: from as string, until: end };
 }
 
-/** Adds a hold, or replaces the reason of its sender's. The 16th has no name, and only a plain `resume` ends it. */
+/** Adds a hold, or replaces reason and end of its sender's. Without a name, the 16th ends by a plain `resume` only. */
 function addHold(holds: readonly Hold[], hold: StatusCause): readonly Hold[] {
-  const { by = holds.some((one) => one.by === SOMEBODY) ? undefined : SOMEBODY, reason } = hold;
+  const { by = holds.some((one) => one.by === SOMEBODY) ? undefined : SOMEBODY, until } = hold;
   const own = holds.find((one) => one.by === by);
-  if (own !== undefined && (reason === undefined || reason === own.reason)) return holds;
-  if (own !== undefined) return holds.map((one) => (one === own ? { ...one, reason } : one));
+  const reason = hold.reason ?? own?.reason;
+  if (own !== undefined && reason === own.reason && until === own.until) return holds;
+  if (own !== undefined) return holds.map((one) => (one === own ? { ...one, reason, until } : one));
   const { since = new Date().toISOString() } = hold;
-  if (holds.length < 15) return [...holds, { by, reason, since }];
+  if (holds.length < 15) return [...holds, { by, reason, since, until }];
   return holds.some((one) => one.by === undefined) ? holds : [...holds, { since }];
+}
+
+/** Whether a `resume` of a sender releases a hold: at the end of one, only if that has not been replaced since. */
+function isReleasedBy({ by = SOMEBODY, arguments: values }: Given, hold: Hold): boolean {
+  return hold.by === by && (values?.['until'] ?? hold.until) === hold.until;
 }
 
 /** Throws a TypeError if the type is wrong, or a RangeError if the value is. */

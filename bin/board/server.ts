@@ -10,6 +10,7 @@ import { CONTROL_COMMANDS } from '../shared/declared.ts';
 import { isRecord } from '../shared/text.ts';
 import { formatMetrics, METRICS_TYPE } from './metrics.ts';
 import type { AddressInfo, Socket } from 'node:net';
+import type { Limits } from './system.ts';
 import type { Systems } from './systems.ts';
 
 const MAX_WAIT_S = 30;
@@ -110,10 +111,15 @@ async function route(context: Context, request: IncomingMessage, response: Serve
     throw new Refusal(409, 'The program cannot save: start control-run with --save-signal or --save-command');
   }
   const values = CONTROL_COMMANDS.includes(command) ? undefined : await readArguments(request);
-  const within = query.get('within');
-  if (within !== null && within !== '0') throw new Refusal(400, 'within must be 0');
-  const sentId = systems.send(command, query.get('reason') ?? '', system, values, within === null ? undefined : 0);
+  const sentId = systems.send(command, query.get('reason') ?? '', system, values, limitsIn(query));
   send(response, 202, { result: 'sent', id: sentId }); // no id if sent to all systems
+}
+
+function limitsIn(query: URLSearchParams): Limits {
+  const [within, duration] = [query.get('within'), query.get('for')];
+  if (within !== null && within !== '0') throw new Refusal(400, 'within must be 0');
+  if (duration !== null && !/^[1-9]\d{0,5}$/.test(duration)) throw new Refusal(400, 'for must be a number of seconds');
+  return { ...within !== null && { within: 0 }, ...duration !== null && { for: Number(duration) } };
 }
 
 /**

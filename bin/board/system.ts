@@ -38,6 +38,12 @@ export interface State extends Omit<View, 'asks'> {
   hasLog: boolean;
 }
 
+/** In seconds. */
+export interface Limits {
+  within?: number;
+  for?: number;
+}
+
 export interface SentCommand {
   /** Increases with each command. */
   id: number;
@@ -156,12 +162,12 @@ export class BoardSystem extends FollowedSystem {
   }
 
   /** Sends a command; an own command has arguments. Returns the id of its entry in `sent`. */
-  send(command: string, reason: string, values?: object, within?: number): number {
+  send(command: string, reason: string, values?: object, limits?: Limits): number {
     const sent: SentCommand = { id: this.#sentCount += 1, command, state: 'sent', text: '' };
     this.#forgetSent(this.#placeOf(command));
     this.#sent = [...this.#sent, sent];
     this.publish();
-    void this.#deliver(sent, reason, values, within);
+    void this.#deliver(sent, reason, values, limits);
     return sent.id;
   }
 
@@ -197,13 +203,17 @@ export class BoardSystem extends FollowedSystem {
   }
 
   /** Sends the command and follows it until it is completed. */
-  async #deliver(sent: SentCommand, reason: string, values?: object, within?: number): Promise<void> {
+  async #deliver(sent: SentCommand, reason: string, values?: object, limits?: Limits): Promise<void> {
     const { command } = sent;
     const { client } = this;
+    if (limits?.for !== undefined && isCurrent(this.info, 27) !== true) { // others would pause without an end
+      Object.assign(sent, { state: 'failed', text: 'not paused: a pause with an end requires control.ts 0.27 or later' });
+      return this.publish();
+    }
     const start = performance.now();
-    const options = { arguments: values, wait: COMMAND_WAIT_S, by: BY, reason, within };
+    const options = { arguments: values, wait: COMMAND_WAIT_S, by: BY, reason, ...limits };
     const reply = await client.request(command, options); // no retry: a full queue is an error
-    const followed = await follow(client, command, { timeoutMs: FOLLOW_MS, reply, within });
+    const followed = await follow(client, command, { timeoutMs: FOLLOW_MS, reply, ...limits });
     const { value, error, summary, received } = followed;
     const seconds = (performance.now() - start) / 1000;
     sent.state = error === '' ? 'done' : 'failed';

@@ -5,7 +5,7 @@ import { CONTROL_COMMANDS } from '../shared/declared.ts';
 import { Fleet } from '../shared/fleet.ts';
 import { type Folder, type Found, inParallel } from '../shared/folder.ts';
 import { KEEP_MS, steadyNow } from './series.ts';
-import { BoardSystem, type LogPart, type Update } from './system.ts';
+import { BoardSystem, type Limits, type LogPart, type Update } from './system.ts';
 
 const READ_MS = 1000;
 const CLOSED_MS = 15_000; // a page that sends no request for this long counts as closed
@@ -115,10 +115,10 @@ export class Systems {
   }
 
   /** Sends a command to one system, and returns its id there; without `id`, to all reachable systems that can do it. */
-  send(command: string, reason: string, id?: number, values?: object, within?: number): number | undefined {
-    if (id !== undefined) return this.#find(id)?.send(command, reason, values, within);
+  send(command: string, reason: string, id?: number, values?: object, limits?: Limits): number | undefined {
+    if (id !== undefined) return this.#find(id)?.send(command, reason, values, limits);
     for (const system of this.all) {
-      if (system.isReachable && system.canDo(command)) system.send(command, reason);
+      if (system.isReachable && system.canDo(command)) system.send(command, reason, undefined, limits);
     }
     return undefined;
   }

@@ -1,12 +1,12 @@
-// control-client pause, resume, save-state and shutdown; lease.ts has the pauses of one sender.
+// control-client pause, resume, save-state and shutdown; lease.ts has resume --mine.
 
-import { parseDuration } from '../shared/cli.ts';
+import { parseDuration, parseFuture, UsageError } from '../shared/cli.ts';
 import { COMMANDS } from '../shared/commands.ts';
-import { pauseFor, resumeMine } from './lease.ts';
-import { checkSending, send, SENDING, withWaiting } from './send.ts';
+import { resumeMine } from './lease.ts';
+import { checkSender, checkSending, send, SENDING, withWaiting } from './send.ts';
 import { type Verb, verb } from './verb.ts';
 
-const LEASE_DAYS = 365;
+const HOLD_DAYS = 30;
 const WITHIN = {
   type: 'string', value: 'SECONDS',
   parse: (option: string, text: string) => Math.ceil(parseDuration(option, text, 'seconds', 1, 'from 0') / 1000),
@@ -17,20 +17,32 @@ const WITHIN = {
 export const pause: Verb = verb({
   ...COMMANDS.pause,
   example: "pause --wait --reason 'GPU needed until noon'",
-  options: withWaiting({
+  options: {
+    ...SENDING,
     for: {
       type: 'string', value: 'SECONDS',
-      parse: (option: string, text: string) => parseDuration(option, text, 'seconds', LEASE_DAYS),
-      help: 'pause: resume after this time, such as 30m, as resume --mine does',
+      parse: (option: string, text: string) => Math.ceil(parseDuration(option, text, 'seconds', HOLD_DAYS) / 1000),
+      help: 'pause: the system ends this pause after this time, such as 30m, as resume --mine does',
+    },
+    until: {
+      type: 'string', value: 'TIME', parse: (option: string, text: string) => parseFuture(option, text, HOLD_DAYS),
+      help: 'pause: the same at this time, such as 14:00 or 2026-11-23T14:00',
     },
     within: WITHIN,
-  }),
-  take: (_, values) => checkSending('pause', values, values.for !== undefined && 'for'),
-  targets: () => ({ several: 'mistake' }),
-  run(task) {
-    const { values, each } = task;
-    return values.for === undefined ? each((target) => send(target, 'pause', values)) : pauseFor(values.for, task);
   },
+  take: (_, values) => {
+    checkSending('pause', values);
+    if (values.for !== undefined && values.until !== undefined) {
+      throw new UsageError('--for and --until are mutually exclusive');
+    }
+    for (const option of ['for', 'until'] as const) if (values[option] !== undefined) checkSender(option, values);
+  },
+  targets: () => ({ several: 'mistake' }),
+  run: ({ each, values }) => each((target) => {
+    const { for: given, until, ...others } = values;
+    const left = until === undefined ? given : Math.max(1, Math.ceil((until - Date.now()) / 1000)); // clocks differ
+    return send(target, 'pause', { ...others, for: left });
+  }),
 });
 
 export const resume: Verb = verb({
@@ -38,7 +50,10 @@ export const resume: Verb = verb({
   options: withWaiting({
     mine: { type: 'boolean', help: 'resume: release only the hold of the sender (--by), and wait as --wait does' },
   }),
-  take: (_, values) => checkSending('resume', values, values.mine === true && 'mine'),
+  take: (_, values) => {
+    checkSending('resume', values, values.mine);
+    if (values.mine === true) checkSender('mine', values);
+  },
   targets: () => ({ several: 'mistake' }),
   run: ({ each, values }) => each((target) => {
     return values.mine === true ? resumeMine(target, values) : send(target, 'resume', values);

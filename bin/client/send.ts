@@ -2,6 +2,7 @@
 
 import { EXIT, type Options, parseDuration, UsageError, type ValuesOf } from '../shared/cli.ts';
 import { BY, type FailedReply, isCurrent, type PrintableClient, type PrintableReply } from '../shared/client.ts';
+import { endLost } from '../shared/describe.ts';
 import { describeDone, follow, type Followed, type FollowOptions, GOALS } from '../shared/system.ts';
 import { printableJson, tidy } from '../shared/text.ts';
 import { failure, type Outcome } from './verb.ts';
@@ -26,6 +27,7 @@ export const SENDING = {
 } as const;
 
 export type Sending = ValuesOf<typeof SENDING>;
+type Limits = Pick<FollowOptions, 'within' | 'for'>;
 
 /** The same options and one that waits, too. */
 export function withWaiting<const T extends Options>(own: T): typeof SENDING & T {
@@ -35,22 +37,26 @@ export function withWaiting<const T extends Options>(own: T): typeof SENDING & T
 }
 
 /**
- * @param lease The option for a pause that only its sender can end, if it is given. It waits, too.
- * @throws {UsageError} If there is no sender, or there is a time limit although nothing waits.
+ * @param waits Whether another option than --wait waits.
+ * @throws {UsageError} If there is a time limit although nothing waits.
  */
-export function checkSending(verb: string, { by = BY, timeout, wait }: Sending, lease?: string | false): void {
-  if (lease && by === '') throw new UsageError(`--${lease} requires a sender: --by and CONTROL_BY must not be empty`);
-  if (timeout === undefined || wait === true || lease) return;
+export function checkSending(verb: string, { timeout, wait }: Sending, waits: boolean = false): void {
+  if (timeout === undefined || wait === true || waits) return;
   throw new UsageError(`--timeout requires --wait: ${verb} does not wait without it`);
 }
 
-export function optionsOf(values: Sending & { within?: number | undefined }, { label }: Target): FollowOptions {
-  const { wait = false, timeout, by = BY, reason, within } = values;
+/** @throws {UsageError} If nobody holds the pause that the option is about. */
+export function checkSender(option: 'for' | 'until' | 'mine', { by = BY }: Sending): void {
+  if (by === '') throw new UsageError(`--${option} requires a sender: --by and CONTROL_BY must not be empty`);
+}
+
+export function optionsOf(values: Sending & Limits, { label }: Target): FollowOptions {
+  const { wait = false, timeout, by = BY, reason, within, for: duration } = values;
   const usualMs = OUTCOME_TIMEOUT_MS + 1000 * (within ?? 0);
   const isExpiring = wait && timeout !== undefined && within === undefined;
   const limit = isExpiring ? expireIn(timeout) : { timeoutMs: timeout ?? usualMs };
   const output = label === '' && process.stderr.isTTY ? process.stderr : undefined;
-  return { ...limit, by, reason, output, within };
+  return { ...limit, by, reason, output, within, for: duration };
 }
 
 /** The wait is a second longer, for the report that a command has expired. */
@@ -62,13 +68,15 @@ function expireIn(limitMs: number): Pick<FollowOptions, 'expires' | 'timeoutMs'>
 // ───── Commands ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 /** Sends a command and, with `--wait`, waits until it is done. */
-export async function send(target: Target, command: string, values: Sending, given?: object): Promise<Outcome> {
+export async function send(
+  target: Target, command: string, values: Sending & Limits, given?: object,
+): Promise<Outcome> {
   const options = { ...optionsOf(values, target), arguments: given };
   if (values.wait === true) return finish(target.client, command, options);
-  const refused = await refuseLimits(target.client, command, options);
-  if (refused !== null) return refused;
-  const { by, reason, within } = options;
-  const reply = await target.client.request(command, { arguments: given, by, reason, within });
+  const { by, reason, within, for: duration } = options;
+  const refused = limitOf(options) && refuseLimit(command, options, await target.client.request('info'));
+  if (refused) return refused;
+  const reply = await target.client.request(command, { arguments: given, by, reason, within, for: duration });
   return reply.ok ? { exitCode: EXIT.DONE, text: reply.value, json: { result: reply.original } } : failure(reply);
 }
 
@@ -76,21 +84,27 @@ const EXIT_CODES: Record<Followed['outcome'], number> = {
   done: EXIT.DONE, failed: EXIT.REFUSED, pending: EXIT.NOT_REACHED, offline: EXIT.OFFLINE, unanswered: EXIT.NO_ANSWER,
 };
 
+const MINORS: Readonly<Record<string, number>> = { '--within': 26, '--for or --until': 27 };
+
 /** The outcome of a command with an option unless the server is a control.ts that knows it; null to send it. */
 export function refuse(command: string, option: string, reply: PrintableReply): Outcome | null {
-  const minor = option === '--within' ? 26 : 18;
+  const minor = MINORS[option] ?? 18;
   const isKnown = reply.ok ? isCurrent(reply.body, minor) : reply.fault !== 'lacking';
   if (isKnown) return reply.ok ? null : notSent(command, reply);
   const error = `${option} requires a server with control.ts 0.${minor} or later: leave it out`; // others ignore it
   return { exitCode: EXIT.USAGE, json: { error }, error, isSent: false };
 }
 
-/** The outcome of a command with a time limit that the server may ignore; null to send it. */
-async function refuseLimits(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome | null> {
-  const { expires, within, signal } = options;
-  if (expires === undefined && within === undefined) return null;
-  const reply = await client.request('info', { signal });
-  return reply.fault === 'offline' ? null : refuse(command, within === undefined ? '--timeout' : '--within', reply);
+/** The option for a time limit that a server may ignore; empty if there is none. */
+function limitOf({ expires, within, for: duration }: FollowOptions): string {
+  if (duration !== undefined) return '--for or --until';
+  return within !== undefined ? '--within' : expires !== undefined ? '--timeout' : '';
+}
+
+/** The outcome of a command with such a limit; null to send it. */
+function refuseLimit(command: string, options: FollowOptions, reply: PrintableReply): Outcome | null {
+  const option = limitOf(options);
+  return option === '' || reply.fault === 'offline' ? null : refuse(command, option, reply);
 }
 
 /** The outcome of a command that is not sent because the request that precedes it has failed. */
@@ -101,7 +115,9 @@ export function notSent(command: string, reply: FailedReply): Outcome {
 
 /** Sends a command, and waits until it is done. */
 export async function finish(client: PrintableClient, command: string, options: FollowOptions): Promise<Outcome> {
-  const refused = await refuseLimits(client, command, options);
+  const isEndless = command === 'pause' && options.for === undefined;
+  const before = isEndless || limitOf(options) ? await client.request('info', { signal: options.signal }) : null;
+  const refused = before === null ? null : refuseLimit(command, options, before);
   if (refused !== null) return refused;
   const followed = await follow(client, command, options);
   const { outcome, value, status, summary, received, seconds } = followed;
@@ -117,7 +133,8 @@ export async function finish(client: PrintableClient, command: string, options: 
   const given = isOmitted ? '' : value;
   const returned = isObject ? printableJson(received.value as object) : given || 'ok';
   const reached = command === 'shutdown' ? describeDone(command, given) : String(status); // what the last save returned
-  const text = GOALS.has(command) ? reached : returned;
-  if (isShown) return { exitCode, text: '', json };
+  const lost = isEndless && before?.ok === true ? endLost(before.body, options.by) : '';
+  const text = GOALS.has(command) ? reached + lost : returned;
+  if (isShown && lost === '') return { exitCode, text: '', json };
   return { exitCode, text, json, ...(isOmitted && { error: `${command} is done, its value is missing ${value}` }) };
 }

@@ -57,7 +57,7 @@ export function findVerb(word: string | undefined, words: readonly string[] = []
 /** Those that not all verbs have. */
 const OWN: Options = Object.assign({}, ...VERBS.map(({ options }) => options));
 /** In the order of the help; those of other verbs follow. */
-const FIRST = ['wait', 'timeout', 'for', 'mine', 'within', 'reason', 'by', 'yes', 'no'];
+const FIRST = ['wait', 'timeout', 'for', 'until', 'mine', 'within', 'reason', 'by', 'yes', 'no'];
 
 /** All options. */
 export const OPTIONS: Options = {
@@ -67,8 +67,8 @@ export const OPTIONS: Options = {
   ...OWN,
   timeout: {
     ...TIMEOUT,
-    help: 'time limit of --wait, --mine and --for (default 30), of wait (default: none), and of status, info, stack, ' +
-      'list and asks (at most 5, the default); a command sent with --wait and --timeout expires at this time',
+    help: 'time limit of --wait and --mine (default 30), of wait (default: none), and of status, info, stack, list ' +
+      'and asks (at most 5, the default); a command sent with --wait and --timeout expires at this time',
   },
   json: { type: 'boolean', help: 'print one line of JSON for each outcome or change' },
 };

@@ -3,7 +3,7 @@
 //   {"status":"paused","holds":[{"by":"ana@laptop","reason":"night tariff","since":"2026-11-23T06:00:00.000Z"}]}
 //   {"status":"active","holds":[]}
 //
-// Without `holds`, `by`, `reason` and `since` beside the status are those of the only hold.
+// Without `holds`, `by`, `reason`, `since` and `until` beside the status are those of the only hold.
 
 import { lstatSync, realpathSync } from 'node:fs';
 import { type StatusCause, SystemStatus } from '../../control.ts';
@@ -99,15 +99,23 @@ export class StateFile {
  * Checks the fields of a file that anybody may have edited. Without a time, or with one in the future, the hold
  * begins now.
  *
- * @throws {Error} If a field has the wrong type, or the time cannot be parsed.
+ * @throws {Error} If a field has the wrong type, or a time cannot be parsed.
  */
-function parseHold({ by, reason, since }: Record<string, unknown>): StatusCause {
+function parseHold({ by, reason, since, until }: Record<string, unknown>): StatusCause {
   const now = Date.now();
-  const time = since === undefined ? now : Date.parse(typeof since === 'string' ? since : '');
-  if (!(time >= 0)) throw new Error(`its "since" must be a time such as "${new Date(now).toISOString()}"`);
+  const start = new Date(Math.min(parseTime('since', since) ?? now, now)).toISOString();
+  const end = parseTime('until', until);
   return {
-    ...parseText('by', by), ...parseText('reason', reason), since: new Date(Math.min(time, now)).toISOString(),
+    ...parseText('by', by), ...parseText('reason', reason), since: start,
+    ...end !== undefined && { until: new Date(end).toISOString() },
   };
+}
+
+function parseTime(name: string, value: unknown): number | undefined {
+  if (value === undefined) return undefined;
+  const time = Date.parse(typeof value === 'string' ? value : '');
+  if (time >= 0) return time;
+  throw new Error(`its "${name}" must be a time such as "${new Date().toISOString()}"`);
 }
 
 function parseText(name: string, value: unknown): Record<string, string> {

@@ -236,14 +236,31 @@ const DATE = /^(\d{4}-\d\d-\d\d)(?:[T ](([01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\
  */
 export function parsePast(option: string, text: string, now: Date = new Date()): number {
   if (/[\d.][smhd]$/.test(text)) return now.getTime() - parseDuration(option, text, 'seconds', PAST_DAYS);
+  const time = parseTime(text, now);
+  if (CLOCK.test(text) && time > now) time.setDate(time.getDate() - 1);
+  if (time <= now) return time.getTime();
+  throw new UsageError(`${option} must be a past time (3:00, 2026-11-23T03:00) or a duration (30m, 8h), got '${text}'`);
+}
+
+/**
+ * Parses the next time with a clock, `14:00`, or a time with a date, `2026-11-23T14:00`, in milliseconds.
+ *
+ * @throws {UsageError} If the text is neither, or more than these days away.
+ */
+export function parseFuture(option: string, text: string, days: number, now: Date = new Date()): number {
+  const time = parseTime(text, now);
+  if (CLOCK.test(text) && time <= now) time.setDate(time.getDate() + 1);
+  if (time > now && time.getTime() - now.getTime() <= 86_400_000 * days) return time.getTime();
+  throw new UsageError(`${option} must be a time in the next ${days} days (14:00, 2026-11-23T14:00), got '${text}'`);
+}
+
+/** Parses a clock of today, or a date; an invalid date otherwise. */
+function parseTime(text: string, now: Date): Date {
   const [, hours, minutes, seconds = 0] = CLOCK.exec(text) ?? [];
   const [, date = '', clock = '00:00'] = DATE.exec(text) ?? [];
-  const time = new Date(hours === undefined ? `${date}T${clock}` : now);
-  if (hours !== undefined) time.setHours(Number(hours), Number(minutes), Number(seconds), 0);
-  if (hours !== undefined && time > now) time.setDate(time.getDate() - 1);
-  const isDate = hours !== undefined || new Date(`${date}T00:00Z`).toJSON()?.startsWith(date) === true; // not 02-30
-  if (isDate && time <= now) return time.getTime();
-  throw new UsageError(`${option} must be a past time (3:00, 2026-11-23T03:00) or a duration (30m, 8h), got '${text}'`);
+  if (hours !== undefined) return new Date(new Date(now).setHours(Number(hours), Number(minutes), Number(seconds), 0));
+  const isDate = new Date(`${date}T00:00Z`).toJSON()?.startsWith(date) === true; // not 02-30
+  return new Date(isDate ? `${date}T${clock}` : NaN);
 }
 
 /** @throws {UsageError} If the text is empty. */

@@ -3,8 +3,8 @@
 import { UsageError } from './cli.ts';
 import { describeAnswer, isAnswer, questionsIn } from './declared.ts';
 import {
-  ageOf, agoOf, type Body, describeDuration, excerpt, excerptOf, excerptOfJson, isRecord, MAX_TIME, MAX_VALUE_LENGTH,
-  textOfJson, timeIn,
+  ageOf, agoOf, type Body, clockTime, describeDuration, excerpt, excerptOf, excerptOfJson, isRecord, MAX_TIME,
+  MAX_VALUE_LENGTH, textOfJson, timeIn,
 } from './text.ts';
 
 const MAX_COMMANDS = 18; // in the list of a server: the latest 16, what runs, and what has waited longest
@@ -54,10 +54,10 @@ export function describeCommand(entry: Body): string {
   const ended = textOf(entry, 'by') === 'itself' && textOf(endIn(entry['value']) ?? {}, 'ended');
   if (ended && ended === textOf(entry, 'reason')) return `ended by itself: ${ended}`; // listed as a shutdown
   const state = textOf(entry, 'state');
-  const given = excerptOfJson(entry['arguments']);
+  const given = commandOf(entry) === 'resume' ? '' : excerptOfJson(entry['arguments']); // the end of a hold
   const by = textOf(entry, 'by');
   const reason = textOf(entry, 'reason');
-  const who = (by && ` by ${by}`) + (reason && ` (${reason})`);
+  const who = (by && ` by ${by}`) + describeUntil(entry) + (reason && ` (${reason})`);
   const seconds = typeof entry['seconds'] === 'number' ? `${entry['seconds'].toFixed(2)} s` : 'an unknown time';
   const value = valueIn(entry);
   const error = excerptOf(entry['error'], MAX_VALUE_LENGTH);
@@ -95,17 +95,28 @@ export function savedIn(end: Body): string {
   return excerptOf(end['saved'], MAX_VALUE_LENGTH);
 }
 
-/** Who and why: ` by ana@laptop: GPU needed until noon`, or an empty text. */
+/** Who and why, and when a hold ends: ` by ana@laptop until 14:00: GPU needed`, or an empty text. */
 export function describeAuthor(info: Body): string {
   const by = textOf(info, 'by');
   const reason = textOf(info, 'reason');
-  return (by && ` by ${by}`) + (reason && `: ${reason}`);
+  return (by && ` by ${by}`) + describeUntil(info) + (reason && `: ${reason}`);
+}
+
+function describeUntil(hold: Body): string {
+  const time = timeIn(hold, 'until');
+  return time === null ? '' : ` until ${clockTime(new Date(time)).replace(/(?<=:\d\d):00$/, '')}`;
+}
+
+/** Of a pause that is about to be renewed without an end: `, now without an end (was until 14:00)`. */
+export function endLost(info: Body, by: string | undefined): string {
+  const until = describeUntil(holdsOf(info).find((hold) => hold['by'] === (by || 'somebody')) ?? {});
+  return until && `, now without an end (was${until})`;
 }
 
 /** The same for a status, and who else holds the pause: ` by ben@desk: B leaks memory; and by ana@laptop`. */
 export function describeCause(info: Body): string {
-  const others = info['status'] === 'paused' ? holdsOf(info).slice(1) : [];
-  return [info, ...others].map(describeAuthor).join('; and');
+  const [{ until } = {} as Body, ...others] = info['status'] === 'paused' ? holdsOf(info) : [];
+  return [{ ...info, until }, ...others].map(describeAuthor).join('; and');
 }
 
 /** How a system that was shutting down has ended: `exit code 7`, or `shutdown by ana@laptop: GPU needed until noon`. */

@@ -360,6 +360,7 @@ export interface FollowOptions {
   reason?: string | undefined;
   mine?: boolean | undefined; // of `resume`
   within?: number | undefined; // of `pause` and `shutdown`, in seconds
+  for?: number | undefined; // of `pause`, in seconds
   expires?: number | undefined; // seconds; less than timeoutMs, which must leave time for the report
   reply?: PrintableReply; // if the caller has sent the command
   signal?: AbortSignal; // ends the wait
@@ -443,7 +444,7 @@ export async function follow(client: PrintableClient, command: string, options: 
     if (state === 'done' && !isShutdown) return DONE;
     if (state === 'failed') {
       const error = excerptOf(report.error, MAX_VALUE_LENGTH);
-      if (error === `expired after ${sent.expires} s`) {
+      if ([sent.expires, sent.for].some((seconds) => error === `expired after ${seconds} s`)) {
         return { outcome: 'pending', error, summary: `${command} expired: never delivered` };
       }
       if (error === `the program has not ended within ${sent.within} s and is killed`) {

@@ -132,7 +132,7 @@ function standingOf(system: FollowedSystem): Standing {
     isControllable: CONTROLLABLE.includes(status),
     heading: word,
     when: age && (end !== null || status === 'paused' ? `${age} ago` : `for ${age}`),
-    cause: isCrashed ? `: ${describeEnd(end)}` : describeAuthor(end ?? (isCurrent ? info : {})),
+    cause: isCrashed ? `: ${describeEnd(end)}` : describeAuthor(end ?? (isCurrent ? { ...info, until: holds[0]?.['until'] } : {})),
     holds: holds.slice(1).map((hold) => `and${agoOf(timeIn(hold, 'since'))}${describeAuthor(hold)}`),
     othersHold: holds.some(({ by }) => by !== BY) ? `paused${describeCause(info)}` : '',
     story: !isAsking ? story : story === 'active' ? 'asks' : `asks; ${story}`,

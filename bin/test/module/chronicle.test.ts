@@ -11,7 +11,7 @@ describe('A program, its clients and its log agree', { timeout: 3 * LIMIT.timeou
   it('if nothing happens', (t) => chronicle(t, {
     isIdle: true,
     least: {
-      'waited in vain': 1,
+      'waited in vain': 1, 'holds ended': 1,
       servers: 4, TimeoutError: 5, RangeError: 5, 'equal tags': 10, 'in time': 10, overtaken: 2, undelivered: 3,
     },
   }));

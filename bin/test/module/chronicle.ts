@@ -148,10 +148,10 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
     const own = []; // that wait
     const open = new Set(); // questions
 
-    const publish = (from, { name, by, reason, since, holds: others }) => {
+    const publish = (from, { name, by, reason, since, until, holds: others }) => {
       const byItself = running === null ? 'itself' : 'somebody';
       const isFirst = name === 'paused' && others.length === 0;
-      const holds = name === 'active' ? [] : isFirst ? [{ by: by ?? byItself, reason, since }] : others;
+      const holds = name === 'active' ? [] : isFirst ? [{ by: by ?? byItself, reason, since, until }] : others;
       published = { name, holds, ...(name === 'paused' ? holds[0] : { by, reason, since }) };
       note('status', from, published);
     };
@@ -161,22 +161,28 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
       const since = [Math.min(from, changedAt), Date.now()];
       const isCancelled = running?.command === 'shutdown' && status === PAUSED;
       const cause = isCancelled ? { by: 'itself', reason: 'shutdown cancelled' } : running ?? { by: 'itself' };
-      const { by, reason } = published === null ? {} : cause;
+      const { by, reason, until } = published === null ? {} : cause;
       const isBack = running !== null && before.name === status.statusName;
       const holds = published === null ? [] : published.holds;
-      publish(since[0], isBack ? before : { name: status.statusName, by, reason, since, holds });
+      publish(since[0], isBack ? before : { name: status.statusName, by, reason, since, until, holds });
       changedAt = Infinity;
     };
 
     const noteCompleted = (from, outcome = {}) => {
       if (running === null) return;
-      const { id, command, by = 'somebody', reason } = running;
+      const { id, command, by = 'somebody', reason, until, ended } = running;
       running = null;
       note('done', from, id, outcome);
-      if (outcome.error !== undefined || command !== 'pause' || published.name === 'active') return;
+      if (published.name === 'active') return;
       const isOwn = (hold) => hold.by === by;
-      const holds = published.holds.map((hold) => isOwn(hold) && reason !== undefined ? { ...hold, reason } : hold);
-      if (!holds.some(isOwn)) holds.push({ by, reason, since: [from, Date.now()] });
+      if (ended !== undefined && published.holds.some((hold) => isOwn(hold) && hold.until === ended)) {
+        const holds = published.holds.map((hold) => isOwn(hold) ? { ...hold, until: undefined } : hold);
+        return publish(from, { ...published, holds });
+      }
+      if (outcome.error !== undefined || command !== 'pause') return;
+      const renew = (hold) => ({ ...hold, reason: reason ?? hold.reason, until });
+      const holds = published.holds.map((hold) => isOwn(hold) ? renew(hold) : hold);
+      if (!holds.some(isOwn)) holds.push({ by, reason, since: [from, Date.now()], until });
       publish(from, { ...published, holds });
     };
 
@@ -186,10 +192,10 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
       const { holds } = published;
       const actual = server.holds;
       const left = holds.filter(({ by }) => actual.some((hold) => hold.by === by));
-      const isSame = ({ by, reason, since: [from, to] }, index) => {
+      const isSame = ({ by, reason, since: [from, to], until }, index) => {
         const hold = actual[index];
         const time = Date.parse(hold.since);
-        return hold.by === by && hold.reason === reason && from <= time && time <= to;
+        return hold.by === by && hold.reason === reason && from <= time && time <= to && hold.until === until;
       };
       const isRight = left.length === actual.length && left.every(isSame) && (left.length > 0 || holds.length === 0);
       if (!isRight) fault('holds: ' + JSON.stringify(actual) + ' of ' + JSON.stringify(holds));
@@ -243,16 +249,16 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
       taken += 1;
       noteCompleted(from);
       noteReleases(from);
-      const { id, by, reason, command: requested, arguments: { text } } = server.request;
+      const { id, by, reason, until, command: requested, arguments: { text, until: ended } } = server.request;
       if (command !== requested) fault(command + ' is requested as ' + requested);
       const isOwn = id.includes('-i');
       if (!isOwn && own.length > 0) fault(id + ' was taken ahead of ' + own[0]);
       if (isOwn && own.shift() !== command + ' ' + reason) fault(id + ' was taken out of order');
       const isDue = ${disturb === undefined} && !isOwn && random() < 0.1;
       if (isDue && !isLogged(id)) fault(id + ' was taken before it was logged');
-      note('take', from, id, command, by, reason, text, decidedAt);
+      note('take', from, id, command, by, reason, text, decidedAt, ended);
       decidedAt = from;
-      running = { id, command, by, reason };
+      running = { id, command, by, reason, until, ended };
       before = published;
       latestId = id;
     };
@@ -277,7 +283,7 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
     };
 
     /** hasCommands() was true, unless this is perhaps in vain. */
-    const receive = (isInVain = false) => {
+    const receive = (isInVain = false, carryOut = act) => {
       if (random() < 0.01) block(below(30));
       if (random() < 0.1) blockLong(); // what is announced may expire
       const from = Date.now();
@@ -285,7 +291,7 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
         const command = server.receiveCommand();
         notePublished(from);
         noteTaken(from, command);
-        act();
+        carryOut();
       } catch (error) {
         if (!isInVain || !(error instanceof EmptyError)) return fault(error.stack);
         notePublished(from);
@@ -320,10 +326,10 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
       }
     };
 
-    const post = () => {
+    const post = (command = oneOf(COMMANDS), options = {}) => {
       const from = Date.now();
-      const [command, reason] = [oneOf(COMMANDS), 'own ' + (posted += 1)];
-      const isAccepted = server.post(command, { reason });
+      const reason = 'own ' + (posted += 1);
+      const isAccepted = server.post(command, { reason, ...options });
       if (isAccepted !== own.length < size) fault('post() returns ' + isAccepted + ' while ' + own.length + ' wait');
       if (!isAccepted) return;
       own.push(command + ' ' + reason);
@@ -383,6 +389,11 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
     let nextRestAt = 10;
     const rest = async () => {
       if (!${isIdle} || taken < nextRestAt) return;
+      while (own.length > 0 && look()) receive();
+      change(PAUSED);
+      look();
+      post('pause', { until: new Date().toISOString() }); // the server ends it meanwhile, unless the queue is full
+      if (look()) receive(false, () => report({}));
       await sleep(2500); // longer than some clients wait for news
       nextRestAt = taken + 30;
     };
@@ -618,12 +629,13 @@ class Client {
     };
     if (expires === 0 && random() < 0.1) return { bytes: write(`POST /api/${command}`), post: null };
     const by = oneOf(random, ['ana@läptop', 'ana@läptop', 'ben', undefined]);
+    const isLease = command === 'pause' && expires > 0 && by !== undefined; // for implies expires
     const isRelease = command === 'resume' && random() < 0.6;
     const [client, name] = [this.#number, `${this.#number}.${this.#sent += 1}`];
     const post = { client, name, command, text, by, expires, isRelease, sentAt: Date.now() };
     this.#judge.post(post);
     const query = new URLSearchParams({ ...(by !== undefined && { by }), reason: name });
-    if (expires > 0) query.set('expires', String(expires));
+    if (expires > 0) query.set(isLease ? 'for' : 'expires', String(expires));
     if (isRelease) query.set('mine', 'true');
     return { bytes: write(`POST /api/${command}?${query}`), post };
   }

@@ -194,7 +194,7 @@ describe('What would be ignored', LIMIT, () => {
   const LONG = 'x'.repeat(101);
   const QUERIES: [request: string, error: string][] = [
     ...['pause', 'resume', 'evaluate'].flatMap((name): [string, string][] => {
-      const known = name === 'evaluate' ? FOUR : `${FOUR}, ${name === 'resume' ? 'mine' : 'within'}`;
+      const known = name === 'evaluate' ? FOUR : `${FOUR}, ${name === 'resume' ? 'mine' : 'within, for'}`;
       return [
         ['by=&by=', 'by is given twice'], ['by&%62y', 'by is given twice'],
         ['reason=a&by=a&reason=a', 'reason is given twice'],
@@ -207,7 +207,7 @@ describe('What would be ignored', LIMIT, () => {
       ].map(([query, fault]) => [`${name}?${query}`, `${fault}: ${known}`]);
     }),
     ...['pause', 'shutdown', 'save-state', 'evaluate'].flatMap((name): [string, string][] => {
-      const known = name === 'shutdown' || name === 'pause' ? `${FOUR}, within` : FOUR;
+      const known = { pause: `${FOUR}, within, for`, shutdown: `${FOUR}, within` }[name] ?? FOUR;
       return ['true', 'false', ''].map((mine) => [`${name}?mine=${mine}`, `unknown parameter mine: ${known}`]);
     }),
     ['resume?mine=true&mine=true', `mine is given twice: ${FOUR}, mine`],

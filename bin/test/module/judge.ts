@@ -7,6 +7,8 @@ import type { AskInfo, CommandInfo, StatusCause, SystemInfo } from '../../../con
 import type { HttpResponse } from '../http.ts';
 import type { Line } from './log.ts';
 
+/** The reason of a resume by which the server ends a hold. */
+const ENDED = 'the hold has ended';
 /** All times are those of `Date.now()`, which two processes may read in either order. */
 const SLACK_MS = 3;
 
@@ -18,7 +20,7 @@ interface Status {
   by?: string;
   reason?: string;
   since: [from: number, to: number];
-  holds: Pick<Status, 'by' | 'reason' | 'since'>[];
+  holds: (Pick<Status, 'by' | 'reason' | 'since'> & { until?: string })[];
 }
 
 /** A POST whose reason is a name; the program reports it when it takes the command. */
@@ -87,6 +89,8 @@ interface Taken {
   by: string | undefined;
   reason: string | undefined;
   text: string | undefined;
+  /** The end of a hold, of the resume by which the server ends it. */
+  ended: string | undefined;
 }
 
 /** What is known of one server and its history. */
@@ -177,15 +181,16 @@ export class Judge {
       }
       case 'take': {
         const [id, ...taken] = rest;
-        const [command, by, reason, text, decidedAt] = taken.map((part) => part ?? undefined); // JSON has null
-        return this.#take(life, id, { from, to, command, by, reason, text }, decidedAt);
+        const [command, by, reason, text, decidedAt, ended] = taken.map((part) => part ?? undefined); // JSON has null
+        return this.#take(life, id, { from, to, command, by, reason, text, ended }, decidedAt);
       }
       case 'interrupted': return void life.interruptions.push(to);
       case 'release': return void life.released.push({ by: rest[0], isSure: life.closedAt === Infinity });
       case 'done': {
         const [id, outcome] = rest as [string, Outcome];
         const { reason = '' } = life.taken.get(id) as Taken;
-        const isReleased = this.#posts.get(reason)?.isRelease === true && outcome.error === undefined;
+        const isRelease = reason === ENDED || this.#posts.get(reason)?.isRelease === true;
+        const isReleased = isRelease && outcome.error === undefined;
         return void life.done.set(id, { ...outcome, ...(isReleased && { value: { released: true } }), from, to });
       }
       case 'ask': return void this.#asked.set(rest[0], { from, to, gotAt: Infinity });
@@ -200,7 +205,7 @@ export class Judge {
   }
 
   #take(life: Life, id: string, taken: Taken, decidedAt: number): void {
-    const { from, to, command, by, reason, text } = taken;
+    const { from, to, command, by, reason, text, ended } = taken;
     const [, prefix, mark] = /^(\w+)-(i?)\d+$/.exec(id) ?? [];
     assert.equal(prefix, life.prefix);
     const lane = mark === 'i' ? 'posted' : laneOf(command);
@@ -214,6 +219,8 @@ export class Judge {
     life.takenAt[lane].push(to);
     this.#checkLanes(life, lane, number, command, from);
     if (reason === undefined) return;
+    if (reason === ENDED) return this.#checkHoldEnd(taken, decidedAt);
+    assert.equal(ended, undefined);
     const post = this.#posts.get(reason);
     assert.deepEqual([post?.command, post?.by, post?.text, post?.id], [command, by, text, null], inspect(post));
     if (post === undefined) return;
@@ -226,6 +233,16 @@ export class Judge {
     if (post.expires > 0) this.#count('in time');
     if (post.isRelease) this.#checkLast(post, decidedAt);
     post.id = id;
+  }
+
+  /** Checks a resume by which the server has ended the last hold. */
+  #checkHoldEnd({ to, command, by, ended = '' }: Taken, decidedAt: number): void {
+    this.#count('holds ended');
+    assert.equal(command, 'resume');
+    assert.ok(Date.parse(ended) <= to, `the hold of ${by} until ${ended} has ended at ${to}`);
+    const { to: knownAt, status } = this.#statuses.at(-1) as { to: number; status: Status };
+    const isLast = status.holds.every((hold) => hold.by === by && hold.until === ended);
+    assert.ok(isLast || knownAt >= decidedAt - SLACK_MS, inspect({ by, ended, status }, { depth: 4 }));
   }
 
   /** Checks that a command was taken in the order of acceptance, except for a pause or a shutdown. */
@@ -512,7 +529,8 @@ export class Judge {
       assert.ok(end !== undefined || !isDue, `${id} has no outcome`);
       if (end !== undefined && taken === undefined) this.#checkUndelivered(life, end);
       const post = this.#posts.get(reason ?? '');
-      const mayVanish = command === 'note' || post?.isRelease === true || Number(post?.expires) > 0; // after close()
+      const isRelease = reason === ENDED || post?.isRelease === true;
+      const mayVanish = command === 'note' || isRelease || Number(post?.expires) > 0; // after close()
       assert.ok(end !== undefined || taken !== undefined || mayVanish || isMortal, `${id} is lost`);
       if (end !== undefined && done !== undefined) assert.deepEqual(outcomeOf(end), outcomeOf(done), id);
     }
@@ -535,7 +553,9 @@ export class Judge {
     const post = this.#posts.get(reason ?? '');
     const what = `${id}: ${inspect({ post, value, error, seconds })}`;
     if (error === undefined) {
-      return assert.ok(post?.isRelease === true && typeof value?.released === 'boolean', what);
+      if (reason === ENDED) this.#count('holds ended');
+      const isRelease = reason === ENDED || post?.isRelease === true;
+      return assert.ok(isRelease && typeof value?.released === 'boolean', what);
     }
     if (error === 'the program has shut down') {
       const isShut = [...life.done].some(([one, { error: fault }]) => {
@@ -673,15 +693,16 @@ function distinct(names: readonly string[]): string[] {
 
 /** Some holds may have been released before the program looked. */
 function isSame({ name, holds, ...cause }: Status, info: SystemInfo): boolean {
-  const isOf = ({ by, reason, since: [from, to] }: Omit<Status, 'name' | 'holds'>, given: StatusCause): boolean => {
+  type Cause = Status['holds'][number];
+  const isOf = ({ by, reason, since: [from, to], until }: Cause, given: StatusCause): boolean => {
     const since = Date.parse(given.since as string);
-    return by === given.by && reason === given.reason && from <= since && since <= to;
+    return by === given.by && reason === given.reason && from <= since && since <= to && until === given.until;
   };
   const given = info.holds as StatusCause[];
   const left = holds.filter(({ by }) => given.some((hold) => hold.by === by));
   const isHeld = left.length === given.length && left.every((hold, index) => isOf(hold, given[index] as StatusCause));
   return name === info.status && isHeld && (given.length > 0 ? name === 'paused' || isOf(cause, info)
-    : holds.length === 0 && isOf(cause, info));
+    : holds.length === 0 && isOf(cause, info)); // which has no end
 }
 
 /** The number of times, in order, until a time. */

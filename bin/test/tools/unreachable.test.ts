@@ -94,7 +94,7 @@ const CAUSES = ALL_CAUSES.filter(({ needs }) => needs === undefined || lacks(nee
 
 const COMMANDS = [
   'status', 'info', 'pause', 'pause --wait --timeout 5', 'shutdown --wait --timeout 5', 'resume --mine',
-  'pause --for 1 --timeout 5', 'run list', 'run', 'wait offline --timeout 8', 'wait active --timeout 8',
+  'pause --for 1 --wait --timeout 5', 'run list', 'run', 'wait offline --timeout 8', 'wait active --timeout 8',
   'wait x=1 --timeout 8',
 ];
 

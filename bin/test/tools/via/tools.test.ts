@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { makeFolder, runProgram, startProgram } from '../../helpers.ts';
+import { makeFolder, runProgram } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { LIMIT, until } from '../../wait.ts';
 import { checkMetrics, startBoard, untilSystem, untilSystems } from '../board/helpers.ts';
@@ -159,15 +159,5 @@ describe('a command over --via', SUITE, () => {
     const alone = await runProgram(t, 'console', [...vias, 'train']);
     assert.equal(alone.code, 1, 'the system of b need not be the one that is meant');
     assert.match(alone.stderr, new RegExp(`^control-console: a: ${GONE}\n$`));
-  });
-
-  it('that pauses for a while and is interrupted names the machines in the command that resumes', async (t) => {
-    const { vias } = await openPair(t);
-    const { child, shows, ended } = startProgram(t, 'client', [...vias, 'pause', 'a/train', '--for', '300']);
-    await shows(/paused\n/);
-    child.kill('SIGINT');
-    const quoted = vias.filter((word) => word !== '--via').map((one) => `'--via=${one}'`).join(' ');
-    const { stderr } = await ended;
-    assert.ok(stderr.includes(`control-client resume --mine ${quoted} a/train`), stderr);
   });
 });
