@@ -1064,7 +1064,7 @@ describe('A question', LIMIT, () => {
     const later = server.ask('Later?', { timeout: 60_000 });
     const { at, expiresAt = '' } = await openIn(client);
     assert.equal(Date.parse(expiresAt) - Date.parse(at), 60_000);
-    server.withdraw();
+    server.withdrawQuestions();
     await errorOf(later);
   });
 

@@ -27,6 +27,7 @@
 //        /api/resume, /api/shutdown, /api/save-state: the same; with `Prefer: wait=60`, the outcome of the command
 //        /api/evaluate {"episodes":200}: the same for an own command, which the program declares; 400 {"error":"…"}
 //        /api/answer?id=k3f-q2 {"approved":true}: answers a question of the program; 409 {"error":"…"}: it has ended
+//        /api/withdraw?id=k3f-7: takes back a command that waits; 409 {"error":"…"}: the program has it
 //
 // The file imports Node's built-ins only, and importing it has no side effects. It runs on Node 20.19, 22.12 and newer,
 // Deno and Bun, compiled for ES2015 or newer by tsc, or for ES2017 by other tools. The host is the controlled program.
@@ -61,10 +62,10 @@ const SERVER_OPTIONS = [
   'systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', 'onOverdue', 'readStack',
   ...BASE_OPTIONS,
 ];
-const REQUEST_OPTIONS = [
-  'wait', 'by', 'reason', 'expires', 'within', 'for', 'mine', 'arguments', 'id', 'tag', 'signal',
-];
+const LIMITS = ['expires', 'within', 'for'];
+const REQUEST_OPTIONS = ['wait', 'by', 'reason', ...LIMITS, 'mine', 'arguments', 'id', 'tag', 'signal'];
 const READABLE = ['status', 'info', 'stack']; // endpoints
+const DIRECT = ['answer', 'withdraw']; // past the queue
 const LAUNCH_OPTIONS = ['webApiAddress', 'startPaused', ...BASE_OPTIONS];
 const interruptions: WeakSet<object> = new WeakSet(); // the errors by which commands interrupt steps
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
@@ -128,7 +129,7 @@ export interface CommandRequest<Name extends string = never> {
   by?: string | undefined;
   reason?: string | undefined;
   within?: number | undefined; // see RequestOptions
-  until?: string | undefined; // of a pause with an end: when that is, in ISO 8601
+  until?: string | undefined; // when a pause ends, in ISO 8601
 }
 
 /** Options of `ask()`. */ export interface AskOptions<Types = Record<string, keyof ValueTypes>> {
@@ -170,7 +171,7 @@ export interface CommandOutcome {
 //    ACKNOWLEDGED  host    thread  SEQUENCE before its latest sample
 //
 // Whoever wants to hear of news waits for a bell, with Atomics.wait() or waitAsync(). `waiters` counts them by bell, so
-// that ringing costs little while nobody waits. A program that polls is not woken: it sees that SEQUENCE has changed.
+// that ringing costs little while nobody waits.
 //
 // GET /api/status must report the present status, which only systemStatus() knows. The host reads SEQUENCE, samples and
 // stores what it has read in ACKNOWLEDGED: the sample is newer than all that SEQUENCE had counted.
@@ -205,23 +206,24 @@ function ringBell({ memory, waiters }: ThreadData, bell: number): void {
 //
 // - The slots of each kind are a ring. HEAD is where the next record is opened; commands wait from TAIL to HEAD. Ended
 //   records stay readable until the ring comes round to their slots. HEAD passes the slot of an open question.
-// - The word of a record is its number, modulo 2²⁹, and its state: open, taken, and done or failed; a question is open,
+// - The word of a record is its number, modulo 2²⁸, and its state: open, taken, and done or failed; a question is open,
 //   and done, expired or withdrawn. It is written after the record. Then only the word is exchanged: whoever does that
 //   first has taken the command or ended the question. Readers compare it before and after, and read no text meanwhile.
+// - The thread withdraws a command only while it is open: the host claims the one that hasCommands() has announced.
 // - One counter, ACCEPTED, numbers commands and questions in order. A number that a dying thread did not use is a gap.
 //   What the host reports (status, detail, declarations) is done at once, and numbered by slot.
 // - `logged` is the word that the log has. Whoever overwrites a slot adds to LOST what the log lacks of it. The thread
 //   loses nothing: it writes the log, and responds to those who wait, before it opens a slot again.
 
 type Kind = 'client' | 'own' | 'posted' | 'question' | 'status' | 'detail' | 'declarations';
-type State = 'free' | 'open' | 'taken' | 'done' | 'failed' | 'expired' | 'withdrawn' | 'writing';
+type State = 'free' | 'open' | 'claimed' | 'taken' | 'done' | 'failed' | 'expired' | 'withdrawn' | 'writing';
 
 /** Both threads share the clock, in milliseconds. `onChange` is called after each change: the host rings NEWS. */
 function openTable(data: ThreadData, readClock: () => number, onChange: () => void) {
   const { memory, cells, table: shared } = data;
   const { idPrefix, rings, kinds, heads, tails, words, logged, numbers, codes, limits, sizes, times } = shared;
-  const states: State[] = ['free', 'open', 'taken', 'done', 'failed', 'expired', 'withdrawn', 'writing'];
-  const [open, taken, done, failed, writing] = [1, 2, 3, 4, 7];
+  const states: State[] = ['free', 'open', 'claimed', 'taken', 'done', 'failed', 'expired', 'withdrawn', 'writing'];
+  const [open, taken, done, failed, withdrawn, writing] = [1, 3, 4, 5, 7, 8];
   const [acceptedAt, takenAt, openedAt, endedAt] = [0, 1, 2, 3]; // the latter two by readClock()
   const resultAt = 8192; // in the room of a slot
   const texts = Buffer.from(shared.texts);
@@ -230,27 +232,26 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
     roomOf(slot: number): number { return 16_384 * (slot + Math.max(0, slot - rings.status.first)); },
     codeOf(slot: number): number { return Atomics.load(codes, slot); },
     numberOf(slot: number): number { return Atomics.load(numbers, slot); },
-    stateOf(slot: number): State { return states[Atomics.load(words, slot) & 7] as State; },
-    isPending(slot: number): boolean { return table.stateOf(slot) === 'open' || table.stateOf(slot) === 'taken'; },
+    stateOf(slot: number): State { return states[Atomics.load(words, slot) & 15] as State; },
+    isPending(slot: number): boolean { return ['open', 'claimed', 'taken'].includes(table.stateOf(slot)); },
+    idOf(slot: number, number: number = table.numberOf(slot)): string {
+      const mark = kinds[slot] === 'question' ? 'q' : kinds[slot] === 'posted' ? 'i' : '';
+      return `${idPrefix}-${mark}${number >>> 0}`;
+    },
+    openedAt(slot: number): number { return times[4 * slot + openedAt] as number; },
     /** Returns the milliseconds after which a record has expired, or 0 if it has not. */
     expiredAfter(slot: number): number {
       const limit = Atomics.load(limits, slot);
-      return limit > 0 && readClock() - (times[4 * slot + openedAt] as number) >= limit ? limit : 0;
+      return limit > 0 && readClock() - table.openedAt(slot) >= limit ? limit : 0;
     },
     /** Lets a record never expire. */
     keep(slot: number): void { if (Atomics.load(limits, slot) > 0) Atomics.store(limits, slot, 0); },
-    /** Whether a command without an outcome has exceeded its `within`: a limit below 0. */
-    isOverdue(slot: number): boolean {
-      const limit = -1 - Atomics.load(limits, slot);
-      const isOpen = table.isPending(slot) || table.stateOf(slot) === 'expired'; // a thread may have died at the kill
-      return limit >= 0 && isOpen && readClock() - (times[4 * slot + openedAt] as number) >= limit;
-    },
     /** Ends the questions that have expired. */
     expireQuestions(): void {
       const { first, size } = rings.question;
-      for (let slot = first; slot < first + size && times[4 * slot + openedAt] !== 0; slot += 1) {
+      for (let slot = first; slot < first + size && table.openedAt(slot) !== 0; slot += 1) {
         const word = Atomics.load(words, slot); // before the clock
-        if ((word & 7) === open && table.expiredAfter(slot) > 0) table.change(slot, 'expired', '', word);
+        if ((word & 15) === open && table.expiredAfter(slot) > 0) table.change(slot, 'expired', '', word);
       }
     },
 
@@ -279,20 +280,20 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
       }
     },
     /** Returns the slot of the next record of a kind. It may hold one that has just ended, which open() overwrites. */
-    claim(kind: Kind): number {
+    slotFor(kind: Kind): number {
       const { at, first, size } = rings[kind];
       let index = Atomics.load(heads, at);
       while (kind === 'question' && table.isPending(first + index)) index = (index + 1) % size;
       return first + index;
     },
 
-    /** Opens a record in a claimed slot. */
+    /** Opens a record in the slot for its kind. */
     open(slot: number, code: number, text: string, limit: number = 0, time: number = Date.now(), log?: () => void) {
       const { at, first, size, isReport, events } = rings[kinds[slot] as Kind];
       const number = (isReport ? table.numberOf(slot) : Atomics.add(memory, cells.ACCEPTED, 1)) + 1;
       const word = Atomics.exchange(words, slot, writing);
-      const known = Atomics.exchange(logged, slot, (number - 1) << 3); // it has nothing of the new record
-      const isRecord = data.log !== undefined && (word & 7) % writing !== 0; // neither free nor left by a dying thread
+      const known = Atomics.exchange(logged, slot, (number - 1) << 4); // it has nothing of the new record
+      const isRecord = data.log !== undefined && (word & 15) % writing !== 0; // neither free nor left by a dying thread
       if (isRecord) Atomics.add(memory, cells.LOST, eventsSince(events, known, word).length);
       numbers[slot] = number;
       codes[slot] = code;
@@ -301,9 +302,9 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
       sizes[2 * slot + 1] = 0;
       times[4 * slot + acceptedAt] = time;
       times[4 * slot + openedAt] = readClock();
-      if (log !== undefined) Atomics.store(words, slot, number << 3); // not open yet: for the log alone
+      if (log !== undefined) Atomics.store(words, slot, number << 4); // not open yet: for the log alone
       log?.();
-      Atomics.store(words, slot, (number << 3) | (isReport ? done : open));
+      Atomics.store(words, slot, (number << 4) | (isReport ? done : open));
       Atomics.store(heads, at, (slot - first + 1) % size);
       if (kinds[slot] !== 'detail') Atomics.add(memory, cells.CHANGES, 1);
       onChange();
@@ -311,15 +312,32 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
 
     /** Takes or ends a record, with the result as JSON, unless it has ended or has another word. */
     change(slot: number, state: State, result: string = '', word: number = Atomics.load(words, slot)): boolean {
-      if (Atomics.load(words, slot) !== word || (word & 7) > taken) return false;
+      if (Atomics.load(words, slot) !== word || (word & 15) > taken) return false;
       if (result !== '') sizes[2 * slot + 1] = texts.write(result, table.roomOf(slot) + resultAt);
       if (state === 'taken') times[4 * slot + takenAt] = Date.now();
       else times[4 * slot + endedAt] = readClock();
-      if (Atomics.compareExchange(words, slot, word, (word & ~7) | states.indexOf(state)) !== word) return false;
-      const { at, first, size } = rings[kinds[slot] as Kind];
-      if ((word & 7) === open) Atomics.store(tails, at, (slot - first + 1) % size); // it was the next of its lane
+      if (Atomics.compareExchange(words, slot, word, (word & ~15) | states.indexOf(state)) !== word) return false;
+      if ((word & 15) < taken) table.pass(slot); // it was the next of its lane
       Atomics.add(memory, cells.CHANGES, 1);
       onChange();
+      return true;
+    },
+    /** Lets the next command of a lane be the one behind this one. */
+    pass(slot: number): void {
+      const { at, first, size } = rings[kinds[slot] as Kind];
+      Atomics.store(tails, at, (slot - first + 1) % size);
+    },
+    /** Exchanges one state for another: false if another one has been faster. */
+    exchange(slot: number, from: State, to: State): boolean {
+      const word = (Atomics.load(words, slot) & ~15) | states.indexOf(from);
+      return Atomics.compareExchange(words, slot, word, (word & ~15) | states.indexOf(to)) === word;
+    },
+    /** Withdraws a command that the host has not claimed. The result may follow, because only this thread reads it. */
+    withdraw(slot: number, result: string): boolean {
+      if (!table.exchange(slot, 'open', 'withdrawn')) return false;
+      times[4 * slot + endedAt] = readClock();
+      sizes[2 * slot + 1] = texts.write(result, table.roomOf(slot) + resultAt);
+      Atomics.add(memory, cells.CHANGES, 1);
       return true;
     },
 
@@ -327,22 +345,22 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
       for (;;) {
         const word = Atomics.load(words, slot);
         const [number, code] = [Atomics.load(numbers, slot), Atomics.load(codes, slot)];
-        const hasResult = (word & 7) === done || (word & 7) === failed; // not that of an answer that came too late
-        const text = (word & 7) === writing ? '' : table.textOf(slot, 0);
+        const withResult = kinds[slot] === 'question' ? [done] : [done, failed, withdrawn];
+        const hasResult = withResult.includes(word & 15); // not that of an answer that came too late
+        const text = (word & 15) === writing ? '' : table.textOf(slot);
         const result = hasResult ? table.textOf(slot, 1) : '';
         const [at = 0, took = 0, opened = 0, ended = 0] = times.slice(4 * slot, 4 * slot + 4);
         if (Atomics.load(words, slot) !== word) continue; // it has just changed
-        const [kind, state] = [kinds[slot] as Kind, states[word & 7] as State];
+        const [kind, state] = [kinds[slot] as Kind, states[word & 15] as State];
         return {
           slot, word, kind, state, number, code, at, takenAt: took, opened, ended,
-          id: `${idPrefix}-${kind === 'question' ? 'q' : kind === 'posted' ? 'i' : ''}${number >>> 0}`,
-          given: JSON.parse(text || '{}'), result: JSON.parse(result || '{}'),
-          seconds: (word & 7) < done ? undefined : Math.max(0, Math.round(ended - opened)) / 1000,
+          id: table.idOf(slot, number), given: JSON.parse(text || '{}'), result: JSON.parse(result || '{}'),
+          seconds: (word & 15) < done ? undefined : Math.max(0, Math.round(ended - opened)) / 1000,
         };
       }
     },
     /** Returns the text (part 0) or the result (part 1) as JSON. */
-    textOf(slot: number, part: 0 | 1): string {
+    textOf(slot: number, part: 0 | 1 = 0): string {
       const [start, size] = [table.roomOf(slot) + part * resultAt, Atomics.load(sizes, 2 * slot + part)];
       return size === 0 ? '' : texts.toString('utf8', start, start + size);
     },
@@ -352,8 +370,8 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
 
 /** Returns which events lie between two words of a slot, the one that the log has and the present one. */
 function eventsSince(events: readonly string[], known: number, word: number): string[] {
-  const isNew = (word ^ known) >> 3 !== 0;
-  const hasEnded = (word & 7) >= 3 && (isNew || (known & 7) < 3); // 3: done
+  const isNew = (word ^ known) >> 4 !== 0;
+  const hasEnded = (word & 15) >= 4 && (isNew || (known & 15) < 4); // 4: done
   return events.slice(isNew ? 0 : 1, hasEnded ? 2 : 1);
 }
 
@@ -366,13 +384,15 @@ type Given = Partial<AskInfo & CommandRequest & SystemInfo & { mine: boolean | u
 type Result = Partial<CommandInfo>; // or an answer
 
 /** Allocates the table. Memory for texts that is never used costs nothing. */
-function allocateTable(idPrefix: string, laneSize: number) {
+function allocateTable(idPrefix: string, maxQueueSize: number) {
   const rings = {} as Record<Kind, { at: number; first: number; size: number; isReport: boolean; events: string[] }>;
   const kinds: Kind[] = []; // by slot, as the rest
+  const spare = 32; // 16 taken ones for /api/info, and 16 more: see enqueue()
+  const laneSize = 2 * maxQueueSize + spare; // half of those that wait may be withdrawn
   for (const [kind, size, ...events] of [
     ['client', laneSize, 'command', 'outcome'], // a lane of the queue: the four commands
     ['own', laneSize, 'command', 'outcome'], // the other one: own commands
-    ['posted', laneSize, 'command', 'outcome'], // commands of the program itself, opened by the host
+    ['posted', maxQueueSize + spare, 'command', 'outcome'], // commands of the program itself, opened by the host
     ['question', 128, 'ask', 'answer'], // by the host; at most 16 are open, and the log takes the others in 250 ms
     ['detail', 4], ['declarations', 4], ['status', 128, 'status'], // by the host; the latest counts
   ] as [kind: Kind, size: number, ...events: string[]][]) {
@@ -393,12 +413,21 @@ function allocateTable(idPrefix: string, laneSize: number) {
 // The class WebApiServer says in which order commands are taken. The next one is that of either lane, and depends on
 // the latest pause or shutdown, which STOP notes: to find it takes no longer if many wait, unless that has expired.
 
-function openQueue({ memory, cells, commandNames, table: { rings, kinds, heads, tails } }: ThreadData, table: Table) {
+function openQueue(data: ThreadData, table: Table) {
+  const { memory, cells, commandNames, maxQueueSize, table: { rings, kinds, heads, tails } } = data;
   const [pause, shutdown] = [commandNames.indexOf('pause'), commandNames.indexOf('shutdown')];
   const queue = {
     count(kind: Kind): number {
       const { at, size } = rings[kind];
       return (Atomics.load(heads, at) - Atomics.load(tails, at) + size) % size;
+    },
+    /** Whether a lane takes no more. Commands that are withdrawn take no place, unless there are too many. */
+    isFull(lane: 'client' | 'own'): boolean {
+      const { first, size } = rings[lane];
+      const [tail, count] = [queue.tail(lane) - first, queue.count(lane)];
+      if (count < maxQueueSize || count >= 2 * maxQueueSize) return count >= maxQueueSize;
+      const slots = Array.from({ length: count }, (_, index) => first + (tail + index) % size);
+      return slots.filter((slot) => table.stateOf(slot) !== 'withdrawn').length >= maxQueueSize;
     },
     /** Returns the command of a kind that is taken next. */
     tail(kind: Kind): number { return rings[kind].first + Atomics.load(tails, rings[kind].at); },
@@ -419,16 +448,18 @@ function openQueue({ memory, cells, commandNames, table: { rings, kinds, heads, 
       const isFirst = ((table.numberOf(one) - table.numberOf(other)) | 0) < 0 || queue.isAmong(stop, tail, head);
       return tail !== head && isFirst ? one : other;
     },
-    /** Returns the last stop in the lane of the four that has not expired, or -1. STOP notes the last one of all. */
+    /** Returns the last stop in the lane of the four that will be taken, or -1. STOP notes the last one of all. */
     lastStop(): number {
       const { at, first, size } = rings.client;
       let slot = Atomics.load(memory, cells.STOP) - 1;
       const [head, tail] = [Atomics.load(heads, at), Atomics.load(tails, at)]; // after STOP
-      while (queue.isAmong(slot, tail, head) && (!queue.isStop(slot) || table.expiredAfter(slot) > 0)) {
+      while (queue.isAmong(slot, tail, head) && !(queue.isStop(slot) && queue.isValid(slot))) {
         slot = first + (slot - first + size - 1) % size;
       }
       return queue.isAmong(slot, tail, head) ? slot : -1;
     },
+    /** Whether a command that waits has neither expired nor been withdrawn. */
+    isValid(slot: number): boolean { return table.isPending(slot) && table.expiredAfter(slot) === 0; },
     isStop(slot: number): boolean { return table.codeOf(slot) === pause || table.codeOf(slot) === shutdown; },
     /** Whether a slot of the lane of the four lies from tail to head. */
     isAmong(slot: number, tail: number, head: number): boolean {
@@ -468,7 +499,7 @@ function tidy(text: string, maxLength: number = 200): string {
 
 /** What the thread can do to the host, and knows of it. */
 function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
-  const { memory, cells, commandNames, statusNames, maxQueueSize } = data;
+  const { memory, cells, commandNames, statusNames } = data;
   const table = openTable(data, readClock, () => {}); // callers tell the host, by SEQUENCE
   const queue = openQueue(data, table);
   const host = followHost(data, table);
@@ -478,8 +509,8 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
     /** Puts a command on the queue, and returns its slot, unless its lane is full. release() follows. */
     enqueue(code: number, text: string, limit: number): number | null {
       const lane = code < commandNames.length ? 'client' : 'own';
-      if (queue.count(lane) >= maxQueueSize) return null;
-      const slot = table.claim(lane);
+      if (queue.isFull(lane)) return null;
+      const slot = table.slotFor(lane);
       if (slot % 8 === 0) host.checkWaits(); // a lane has 32 slots more than can wait: nobody misses an outcome
       if (log?.lacks(slot) === true) log.write();
       Atomics.compareExchange(memory, cells.STOP, slot + 1, 0);
@@ -497,19 +528,14 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
       host.wakeIfAwaited();
     },
 
-    /**
-     * Puts a `resume` of the holder on the queue for each hold whose end has come, unless it is there. What the status
-     * and the queue say decides: nothing else is remembered, so no hold outlives its end for good.
-     */
+    /** Sends the `resume` of each holder whose time has come, unless it is on the queue: nothing else is remembered. */
     endHolds(): void {
+      const { kinds } = data.table;
       const { slot, code, given: { holds = [] } } = table.present('status');
-      const isHeld = /^paus/.test(statusNames[code] ?? '');
-      const due = holds.filter(({ until = '' }) => isHeld && Date.parse(until) <= Date.now());
-      for (const { by, until } of due) {
+      if (!/^paus/.test(statusNames[code] ?? '')) return; // it is about to end
+      for (const { by, until } of holds.filter(({ until: end = '' }) => Date.parse(end) <= Date.now())) {
         const text = JSON.stringify({ by, reason: 'the hold has ended', mine: true, arguments: { until } });
-        const isSent = data.table.kinds.some((kind, at) => {
-          return kind === 'client' && table.isPending(at) && table.textOf(at, 0) === text;
-        });
+        const isSent = kinds.some((kind, at) => kind === 'client' && table.isPending(at) && table.textOf(at) === text);
         if (isSent || table.latest('status') !== slot) continue; // the host publishes the end first, then its outcome
         const sent = link.enqueue(commandNames.indexOf('resume'), text, 0);
         if (sent !== null) link.release(sent);
@@ -520,7 +546,7 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
     enforce(): void {
       const { first, size } = data.table.rings.client;
       for (let slot = first; slot < first + size; slot += 1) {
-        if (!table.isOverdue(slot)) continue;
+        if (!link.isOverdue(slot)) continue;
         if (data.isSupervisor) {
           Atomics.store(data.table.limits, slot, 0); // it is told once
           report({ type: 'overdue', command: link.nameOf(slot) });
@@ -532,6 +558,12 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
         }
       }
     },
+    /** Whether a command without an outcome has exceeded its `within`: a limit below 0. */
+    isOverdue(slot: number): boolean {
+      const limit = -1 - Atomics.load(data.table.limits, slot);
+      const isOpen = table.isPending(slot) || table.stateOf(slot) === 'expired'; // a thread may have died at the kill
+      return limit >= 0 && isOpen && readClock() - table.openedAt(slot) >= limit;
+    },
     exit(): void {
       try { process.exit(); } finally { link.kill(); } // the removal may have failed
     },
@@ -540,8 +572,20 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
     /** Returns the command that waits and is about to withdraw the questions: a posted one has done so. */
     waitingStop(): string | undefined {
       const stops = statusNames[link.statusIndex()] === 'active' ? ['pause', 'shutdown'] : ['shutdown']; // not a save
-      const slot = queue.find((one) => stops.includes(link.nameOf(one)) && table.expiredAfter(one) === 0);
+      const slot = queue.find((one) => stops.includes(link.nameOf(one)) && queue.isValid(one));
       return slot === undefined ? undefined : link.nameOf(slot);
+    },
+
+    /** Withdraws a command. Returns what it is instead, nothing if it is withdrawn, or null if there is none. */
+    withdraw(id: string, result: string): string | null {
+      const { kinds, rings } = data.table;
+      const slot = kinds.findIndex((kind, one) => rings[kind].events[1] === 'outcome' && table.idOf(one) === id);
+      if (slot === -1 || table.stateOf(slot) === 'free') return null;
+      if (kinds[slot] === 'posted') return `${id} is a command of the program itself`;
+      if (table.withdraw(slot, result) || table.stateOf(slot) === 'withdrawn') return '';
+      const state = table.stateOf(slot); // after the attempt
+      const isOver = state === 'done' ? 'is done' : 'has failed';
+      return `${id} ${state === 'claimed' ? 'is being taken' : state === 'taken' ? 'is running' : isOver}`;
     },
 
     nameOf(slot: number): string { return commandNames[table.codeOf(slot)] ?? ''; },
@@ -559,7 +603,8 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
       const { code, at, given: { by, reason, holds } } = table.present('status'); // not older than the outcomes
       const ended = asked.filter(({ state }) => state !== 'open').sort((one, other) => one.ended - other.ended);
       for (const one of ended) records.splice(records.filter(({ opened }) => opened <= one.ended).length, 0, one);
-      const blocking = ['taken', 'open'].map((state) => records.find((one) => one.state === state));
+      const waiting = records.find(({ state }) => state === 'open' || state === 'claimed');
+      const blocking = [records.find(({ state }) => state === 'taken'), waiting];
       const listed = records.filter((one, index) => blocking.includes(one) || index >= records.length - 16);
       return Object.assign({}, data.about, {
         status: statusNames[code] ?? null, since: new Date(at).toISOString(), by, reason, holds,
@@ -693,7 +738,8 @@ function commandOf(record: SlotRecord, commandNames: readonly string[]): Command
   const isQuestion = record.kind === 'question';
   const isKilled = state === 'expired' && !isQuestion; // by `within`
   const killed = `the program has not ended within ${given.within} s and is killed`;
-  const error = isKilled ? killed : state === 'expired' || state === 'withdrawn' ? state : record.result.error;
+  const ended = state === 'expired' || state === 'withdrawn' ? state : undefined;
+  const error = isKilled ? killed : record.result.error ?? ended;
   const { by, reason, arguments: values } = isQuestion ? record.result : given;
   const isShown = isQuestion || JSON.stringify(values ?? '').length <= 200;
   return {
@@ -921,7 +967,7 @@ function createPolicy({ host, token, allowedHosts }: ThreadData) {
 // memory. A supervisor gets a message instead, and writes lines there.
 
 /** Sends the call stack of the host. Requests share a look; while one is on its way, another follows after 5 s. */
-function followStack(data: ThreadData, link: Link, { send }: ReturnType<typeof serve>) {
+function followStack(data: ThreadData, link: Link, { send }: HttpServer) {
   const { memory, cells: { LOOKS, INSPECTED }, reach, stack } = data;
   const freshMs = 100; // a stack this young is reused
   const limitMs = 1000; // native code, which no look interrupts, may take longer
@@ -974,6 +1020,7 @@ function followStack(data: ThreadData, link: Link, { send }: ReturnType<typeof s
 // ── HTTP ──
 
 type Link = ReturnType<typeof linkToHost>;
+type HttpServer = ReturnType<typeof serve>;
 type PreparedResponse = ReturnType<typeof prepare>;
 type RequestHead = ReturnType<typeof readHead>;
 
@@ -1165,7 +1212,7 @@ function serve(data: ThreadData, link: Link) {
   return server;
 }
 
-function createListener(server: ReturnType<typeof serve>, isUnix: boolean): Server {
+function createListener(server: HttpServer, isUnix: boolean): Server {
   const clientErrors: Record<string, number> = {
     ERR_HTTP_REQUEST_TIMEOUT: 408, HPE_CHUNK_EXTENSIONS_OVERFLOW: 413, HPE_HEADER_OVERFLOW: 431,
   };
@@ -1201,10 +1248,11 @@ function renderRejection(statusCode: number): string {
 //
 // A further endpoint is a case of route(). It ends in one send(), at once or after a wait.
 
-function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof serve>) {
+function createRoutes(data: ThreadData, link: Link, server: HttpServer) {
   const { commandNames, statusNames } = data;
   const { host, table } = link;
   const stacks = followStack(data, link, server);
+  const direct = createDirect(link, server);
   const ok = prepare(200, { result: 'ok' });
   const wrongMethod = { error: 'Invalid API method' };
   const statusTags = statusNames.map((status) => `"${status.replace(' ', '-')}"`);
@@ -1223,18 +1271,19 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
       }
       const name = path.startsWith('/api/') ? path.slice(5) : '';
       const code = commandNames.indexOf(name as ControlCommand);
-      const declared = code !== -1 || name === 'answer' ? {} : link.accepts();
+      const isDirect = name === 'answer' || name === 'withdraw'; // past the queue
+      const declared = code !== -1 || isDirect ? {} : link.accepts();
       const isOwn = Object.keys(declared).includes(name);
-      if (code === -1 && name !== 'answer' && !isOwn) {
+      if (code === -1 && !isDirect && !isOwn) {
         const names = Object.keys(declared);
         const list = names.length === 0 ? '' : `: the commands are ${[...commandNames, ...names].join(', ')}`;
         return server.send(connection, prepare(404, { error: `Invalid API endpoint${list}` }));
       }
       if (method !== 'POST') return server.send(connection, prepare(405, wrongMethod, 'Allow', 'POST'));
-      if (name === 'answer') return routes.answer(connection);
+      if (isDirect) return direct(connection, name);
       if (!isOwn) return routes.enqueue(connection, code);
       const { parameters = {} } = declared[name] as CommandDeclaration;
-      const values = routes.readArguments(connection, name, parameters, routes.maxArguments);
+      const values = readArguments(server, connection, name, parameters);
       if (values === null) return;
       const given = Object.keys(values).length === 0 ? { name } : { name, arguments: values };
       routes.enqueue(connection, commandNames.length, given);
@@ -1273,25 +1322,20 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
       let [text, limit] = ['', 0];
       const { body, head: { query } } = connection;
       const command = commandNames[code];
-      const isLarge = body.length > routes.maxArguments;
-      if (command && body.length > 0 && (isLarge || !/^(\{\s*\}|null|)$/.test(body.toString('latin1').trim()))) {
-        const error = `${command} takes no body: send by and reason in the query, ?by=ana&reason=lunch`;
-        return server.send(connection, prepare(isLarge ? 413 : 400, { error }));
-      }
+      const refusal = command === undefined || body.length === 0 ? null : refuseBody(command, body);
+      if (refusal !== null) return server.send(connection, refusal);
       if (query !== '' || declared.name !== undefined) { // most have neither, which saves a tenth of a POST
         const given = new URLSearchParams(query);
-        const own = { 'pause': ['within', 'for'], 'resume': ['mine'], 'shutdown': ['within'], 'save-state': [] };
-        const fault = faultIn(given, ['by', 'reason', 'expires', ...command === undefined ? [] : own[command]]);
+        const own = { pause: ['within', 'for'], resume: ['mine'], shutdown: ['within'] }[command as 'pause'] ?? [];
+        const fault = faultIn(given, ['by', 'reason', 'expires', ...own]);
         if (fault !== '') return server.send(connection, prepare(400, { error: fault }));
         const obstacle = given.has('within') ? data.obstacles[command as 'pause'] : '';
         if (obstacle !== '') return server.send(connection, prepare(501, { error: obstacle }));
         const options = readOptions(given);
-        const { holds = [] } = table.present('status').given;
+        const { holds = [] } = options.until === undefined ? {} : table.present('status').given;
         const isNameless = holds.length > 14 && holds.every(({ by }) => by !== options.by); // see addHold()
-        if (options.until !== undefined && isNameless) {
-          const error = `${holds.length} hold the pause already: that of ${options.by} would have no end`;
-          return server.send(connection, prepare(409, { error }));
-        }
+        const error = `${holds.length} hold the pause already: that of ${options.by} would have no end`;
+        if (isNameless) return server.send(connection, prepare(409, { error }));
         limit = limitIn(given);
         text = JSON.stringify(Object.assign(options, declared));
       }
@@ -1308,14 +1352,23 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
       const outcome = { result: 'ok', id, state, value, valueOmitted, seconds };
       server.send(connection, prepare(state === 'done' ? 200 : 202, outcome));
     },
+  };
+  return routes;
+}
 
-    /** Answers a question, past the queue: a program that waits for an answer takes no commands. */
-    answer(connection: Connection): void {
-      host.checkWaits(); // a question may have expired
+/** Handles what goes past the queue: a program that asks or computes takes no commands. */
+function createDirect(link: Link, server: HttpServer) {
+  const { host, table } = link;
+  const ok = prepare(200, { result: 'ok' });
+  const direct = {
+    handle(connection: Connection, name: string): void {
       const query = new URLSearchParams(connection.head.query);
       const fault = faultIn(query, ['id', 'by', 'reason']);
       if (fault !== '') return server.send(connection, prepare(400, { error: fault }));
-      const [id = '', by, reason] = ['id', 'by', 'reason'].map((name) => tidy(query.get(name) ?? '') || undefined);
+      direct[name as 'answer'](connection, tidy(query.get('id') ?? ''), readOptions(query));
+    },
+    answer(connection: Connection, id: string, { by, reason }: Given): void {
+      host.checkWaits(); // a question may have expired
       const asked = table.questions();
       const question = asked.find((one) => one.id === id);
       if (question === undefined) {
@@ -1328,31 +1381,53 @@ function createRoutes(data: ThreadData, link: Link, server: ReturnType<typeof se
       const error = state === 'expired' ? `${id} has expired` : state === 'withdrawn' ? `${id} was withdrawn`
         : state === 'done' ? `${result.by ?? 'somebody'} has answered ${id}` : stop && `a ${stop} waits`;
       if (error !== undefined) return server.send(connection, prepare(409, { error }));
-      const values = routes.readArguments(connection, 'answer', given.parameters ?? {}, 2048);
+      const values = readArguments(server, connection, 'answer', given.parameters ?? {});
       if (values === null) return;
       const isAnswered = table.change(slot, 'done', JSON.stringify({ by, reason, arguments: values }), word);
-      if (!isAnswered) return routes.answer(connection); // it has just ended
+      if (isAnswered) direct.confirm(connection);
+      else direct.answer(connection, id, { by, reason }); // it has just ended
+    },
+    /** May be repeated, also by others, because a response can be lost: the outcome keeps the first name. */
+    withdraw(connection: Connection, id: string, { by = '', reason = '' }: Given): void {
+      const refusal = refuseBody('withdraw', connection.body);
+      if (refusal !== null) return server.send(connection, refusal);
+      const words = `withdrawn${by && ` by ${by}`}${reason && `: ${reason}`}`;
+      const obstacle = link.withdraw(id, JSON.stringify({ error: words }));
+      if (obstacle === '') return direct.confirm(connection);
+      const error = obstacle ?? `There is no command ${id || 'without an id'}`;
+      server.send(connection, prepare(obstacle === null ? 404 : 409, { error }));
+    },
+    confirm(connection: Connection): void {
       link.log?.write();
       server.send(connection, ok);
       host.wake(); // after the response: it may exit
     },
-
-    /** Returns the arguments with the defaults, or null after an error response. */
-    readArguments(connection: Connection, name: string, parameters: Parameters, most: number): Values<any> | null {
-      const { body } = connection;
-      try {
-        const text = body.length > most ? '{}' : new TextDecoder('utf-8', { fatal: true }).decode(body) || '{}';
-        const values = body.length > most ? {} : validate('', JSON.parse(text), parameters);
-        if (body.length <= most && Buffer.byteLength(JSON.stringify(values)) <= most) return values;
-        server.send(connection, prepare(413, { error: `The arguments exceed ${most} bytes` }));
-      } catch (error) {
-        const { message, parameter } = error as Error & { parameter?: string };
-        server.send(connection, prepare(400, { error: `${name}: ${message}`, parameter }));
-      }
-      return null;
-    },
   };
-  return routes;
+  return direct.handle;
+}
+
+/** Refuses a body where none is taken. An empty object counts as none. */
+function refuseBody(command: string, body: Buffer): PreparedResponse | null {
+  const isLarge = body.length > 4096;
+  if (!isLarge && /^(\{\s*\}|null|)$/.test(body.toString('latin1').trim())) return null;
+  const error = `${command} takes no body: send by and reason in the query, ?by=ana&reason=lunch`;
+  return prepare(isLarge ? 413 : 400, { error });
+}
+
+/** Returns the arguments in a body with the defaults, or null after an error response. */
+function readArguments(server: HttpServer, connection: Connection, name: string, parameters: Parameters) {
+  const { body } = connection;
+  const most = name === 'answer' ? 2048 : 4096; // bytes
+  try {
+    const text = body.length > most ? '{}' : new TextDecoder('utf-8', { fatal: true }).decode(body) || '{}';
+    const values: Values<any> = body.length > most ? {} : validate('', JSON.parse(text), parameters);
+    if (body.length <= most && Buffer.byteLength(JSON.stringify(values)) <= most) return values;
+    server.send(connection, prepare(413, { error: `The arguments exceed ${most} bytes` }));
+  } catch (error) {
+    const { message, parameter } = error as Error & { parameter?: string };
+    server.send(connection, prepare(400, { error: `${name}: ${message}`, parameter }));
+  }
+  return null;
 }
 
 /** Says which parameter of a query is wrong or would be ignored; empty if none is. */
@@ -1362,20 +1437,16 @@ function faultIn(query: URLSearchParams, known: readonly string[]): string {
   const fault = known.includes(wrong ?? '') ? `${wrong} is given twice` : `unknown parameter ${tidy(wrong ?? '', 100)}`;
   if (wrong !== undefined) return `${fault}: ${known.join(', ')}`;
   if (query.has('expires') && query.has('within')) return 'expires and within exclude each other';
-  const forms: [name: string, form: RegExp, most: number, words: string][] = [
-    ['expires', /^[1-9]\d{0,4}$/, 86_400, 'an integer from 1 to 86400'],
-    ['within', /^(0|[1-9]\d{0,4})$/, 86_400, 'an integer from 0 to 86400'],
-    ['for', /^[1-9]\d{0,6}$/, 2_592_000, 'an integer from 1 to 2592000'],
-    ['mine', /^(true|false)$/, NaN, 'true or false'],
-  ];
-  for (const [name, form, most, words] of forms) {
-    const text = query.get(name);
-    const isValid = text === null || (form.test(text) && !(Number(text) > most));
-    if (!isValid) return `${name} must be ${words}, got ${JSON.stringify(tidy(text))}`;
+  const ranges = { expires: [1, 86_400], within: [0, 86_400], for: [1, 2_592_000] };
+  for (const [name, [least, most]] of Object.entries(ranges) as [string, [number, number]][]) {
+    const text = query.get(name) ?? String(least);
+    const isValid = /^(0|[1-9]\d{0,6})$/.test(text) && Number(text) >= least && Number(text) <= most;
+    if (!isValid) return `${name} must be an integer from ${least} to ${most}, got ${JSON.stringify(tidy(text))}`;
   }
-  if (!query.has('for')) return '';
-  if (tidy(query.get('by') ?? '') === '') return 'for requires by: who holds the pause';
-  return Number(query.get('within')) < Number(query.get('for')) ? '' : 'within must be smaller than for';
+  const mine = query.get('mine') ?? 'true';
+  if (!/^(true|false)$/.test(mine)) return `mine must be true or false, got ${JSON.stringify(tidy(mine))}`;
+  if (query.has('for') && tidy(query.get('by') ?? '') === '') return 'for requires by: who holds the pause';
+  return Number(query.get('within')) >= Number(query.get('for') ?? NaN) ? 'within must be smaller than for' : '';
 }
 
 /** Returns what a query gives a command. */
@@ -1386,11 +1457,11 @@ function readOptions(query: URLSearchParams): Given {
   const endsAt = Date.now() + 1000 * Number(query.get('for'));
   return { by, reason, mine, within, until: query.has('for') ? new Date(endsAt).toISOString() : undefined };
 }
-/** Returns the limit of a command: the milliseconds after which it expires, or -1 and those of `within`, or 0. */
+/** Returns the milliseconds after which a command expires, or below 0 those of `within`, or 0. */
 function limitIn(query: URLSearchParams): number {
   if (query.has('within')) return -1 - 1000 * Number(query.get('within'));
-  const seconds = ['expires', 'for'].filter((name) => query.has(name)).map((name) => Number(query.get(name)));
-  return seconds.length === 0 ? 0 : Math.min(1000 * Math.min(...seconds), 2 ** 31 - 1);
+  const seconds = Math.min(...['expires', 'for'].map((name) => Number(query.get(name) ?? Infinity)));
+  return seconds === Infinity ? 0 : Math.min(1000 * seconds, 2 ** 31 - 1);
 }
 
 /** Checks values, and returns them with the defaults, in the order of the parameters. Errors begin with the path. */
@@ -1457,7 +1528,7 @@ export function socketFolders(): string[] {
 }
 
 /** Listens at host and port, then at a Unix socket, as far as they are given. */
-function listen(data: ThreadData, server: ReturnType<typeof serve>, { report, log }: Link) {
+function listen(data: ThreadData, server: HttpServer, { report, log }: Link) {
   const { host, port, socketPath, socketPaths, isInFolder } = data;
   const fs = process.getBuiltinModule('node:fs');
   const net = process.getBuiltinModule('node:net');
@@ -1610,7 +1681,7 @@ function runThread(): void {
 const THREAD_FUNCTIONS = [
   openTable, openQueue, onRing, ringBell, tidy, linkToHost, followHost, commandOf, eventsSince, createLog, underLock,
   followStack, prepare, readHead, isAllowedHost, createPolicy, serve, createListener, renderRejection, createRoutes,
-  faultIn, readOptions, limitIn, validate, checkTrusted, listen,
+  createDirect, refuseBody, readArguments, faultIn, readOptions, limitIn, validate, checkTrusted, listen,
 ];
 
 // ── WebApiServer: the host's side ──
@@ -1698,18 +1769,18 @@ export interface SystemInfo extends Pick<CommandRequest, 'by' | 'reason'> {
   name: string;
   pid: number;
   host: string; // empty on Deno
-  port?: number | undefined; // absent if the server listens only at a Unix socket; since 0.20
+  port?: number | undefined; // absent if the server listens only at a Unix socket
   startedAt: string;
   version: string; // of control.ts
   status: string | null;
   since: string;
   heardAt: string; // when the program last looked for commands or had a turn, to a quarter of a second
   detail: unknown; // what `describe()` returned
-  accepts?: Record<string, CommandDeclaration> | undefined; // own commands; since 0.9
-  asks?: AskInfo[] | undefined; // the open questions, oldest first; since 0.18
+  accepts?: Record<string, CommandDeclaration> | undefined; // own commands
+  asks?: AskInfo[] | undefined; // the open questions, oldest first
   commands: CommandInfo[]; // the latest 16, oldest first; before them what runs, and what has waited longest
-  holds?: StatusCause[] | undefined; // who wants the pause, oldest first; since 0.16
-  log?: { path: string; error?: string | undefined } | undefined; // since 0.17
+  holds?: StatusCause[] | undefined; // who wants the pause, oldest first
+  log?: { path: string; error?: string | undefined } | undefined;
 }
 
 /** Who caused a status or holds a pause, why, since and until when: what a program saves to continue as it was. */
@@ -1764,7 +1835,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   return {
     memory: new Int32Array(new SharedArrayBuffer(128)), waiters: new Int32Array(new SharedArrayBuffer(64)),
     cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
-    table: allocateTable(idPrefix, maxQueueSize + 32), // 16 taken ones for /api/info, and 16 spare ones: see enqueue()
+    table: allocateTable(idPrefix, maxQueueSize),
     death: '', // of the previous thread
     ahead: 0, // of Date before the clock, when the thread starts
     log: log === undefined ? undefined : resolvePath(log),
@@ -1837,9 +1908,9 @@ type Hold = StatusCause & { since: string };
 
 /**
  * The web API of a running system. It runs in its own thread, so it responds and accepts commands whatever the host's
- * thread is doing. Every command whose response is `ok` is delivered exactly once, unless it expires or the program
- * ends, and in order: the four commands, and own commands, each in the order of their acceptance. So are both together,
- * except while a `pause` or a `shutdown` waits: then the four commands that wait go first.
+ * thread is doing. Every command whose response is `ok` is delivered exactly once, unless it expires, is withdrawn
+ * or the program ends, and in order: the four commands, and own commands, each in the order of their acceptance. So are
+ * both together, except while a `pause` or a `shutdown` waits: then the four commands that wait go first.
  */
 export class WebApiServer<Name extends string = never> {
   readonly #options: WebApiServerOptions<string>;
@@ -1961,10 +2032,12 @@ export class WebApiServer<Name extends string = never> {
     this.#publish(); // while the previous command is known to be the cause of a new status
     this.#complete({});
     this.#interruptStep();
-    const slot = this.#isSampling ? undefined : this.#look();
-    if (slot === undefined) throw new EmptyError('The command queue is empty');
-    this.#table.change(slot, 'taken');
-    this.#found = undefined;
+    let slot: number | undefined;
+    do { // it may be withdrawn between the two
+      slot = this.#isSampling ? undefined : this.#look();
+      if (slot === undefined) throw new EmptyError('The command queue is empty');
+    } while (!this.#table.change(slot, 'taken'));
+    this.#claim(undefined);
     this.#lookAnew(); // so that the next poll completes it, whatever SEQUENCE is
     this.#request = null;
     this.#running = this.#taken = slot;
@@ -2062,7 +2135,7 @@ export class WebApiServer<Name extends string = never> {
     if (!isSignal) throw new TypeError(`signal must be an AbortSignal, got ${inspect(signal)}`);
     if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
     const table = this.#table;
-    const slot = table.claim('question');
+    const slot = table.slotFor('question');
     for (const settle of this.#asked) settle(); // then, because the question in this slot may just have ended
     if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
     table.open(slot, 0, text, timeout, time);
@@ -2090,7 +2163,7 @@ export class WebApiServer<Name extends string = never> {
   }
 
   /** Withdraws all open questions, as at the end of a step. Default reason: an AbortError. */
-  withdraw(reason?: unknown): void { for (const settle of this.#asked) settle('withdrawn', reason); }
+  withdrawQuestions(reason?: unknown): void { for (const settle of this.#asked) settle('withdrawn', reason); }
   /** Completes the command taken last, and reports its outcome. A no-op if it is completed. */
   report(outcome: CommandOutcome = {}): void {
     checkOptions('report', outcome, ['value', 'error']);
@@ -2100,8 +2173,8 @@ export class WebApiServer<Name extends string = never> {
 
   /**
    * Puts a command of the program itself on the queue, ahead of those of clients, also without a server. By default,
-   * `by` is `itself`; texts are truncated to 200 characters; a pause may have an end, which needs the server. Returns
-   * false if `maxQueueSize` such commands wait.
+   * `by` is `itself`; texts are truncated to 200 characters; a pause may have an end. Returns false
+   * if `maxQueueSize` such commands wait.
    */
   post(command: ControlCommand, options: Pick<CommandRequest, 'by' | 'reason' | 'until'> = {}): boolean {
     const code = COMMANDS.indexOf(command);
@@ -2109,7 +2182,7 @@ export class WebApiServer<Name extends string = never> {
     checkOptions(`post('${command}')`, options, ['by', 'reason', ...command === 'pause' ? ['until'] : []]);
     const { by, reason, until } = checkCause({ ...options, by: options.by ?? 'itself' });
     if (this.#queue.count('posted') >= this.#data.maxQueueSize) return false;
-    this.#table.open(this.#table.claim('posted'), code, JSON.stringify({ by, reason, until }));
+    this.#table.open(this.#table.slotFor('posted'), code, JSON.stringify({ by, reason, until }));
     this.#ring();
     this.#interruptStep();
     return true;
@@ -2132,10 +2205,8 @@ export class WebApiServer<Name extends string = never> {
     if (command === 'pause' && isDone && !isActive) this.#setHolds(this.#holdsAfterPause());
     const table = this.#table;
     const given = command === 'resume' ? table.read(slot).given : {};
-    if (given.arguments !== undefined && !isActive) { // the end of a hold, in vain: it stays without one
-      const release = (hold: Hold): Hold => (isReleasedBy(given, hold) ? { ...hold, until: undefined } : hold);
-      this.#setHolds(this.#published.holds.map(release));
-    }
+    const isVain = given.arguments !== undefined && this.#published.holds.some((hold) => isReleasedBy(given, hold));
+    if (isVain) this.#setHolds(addHold(this.#published.holds, { by: given.by })); // it stays, without an end
     try {
       const value = given.mine === true ? { released: true } : outcome.value;
       const json = isDone ? encode(typeof value === 'string' ? tidy(value, 1000) : value) : '';
@@ -2146,7 +2217,7 @@ export class WebApiServer<Name extends string = never> {
       table.change(slot, isDone ? 'done' : 'failed', JSON.stringify(result));
     }
     for (let left = command === 'shutdown' && isDone ? this.#queue.count('own') : 0; left > 0; left -= 1) {
-      this.#fail(this.#queue.tail('own'), 'the program has shut down');
+      this.#dispose(this.#queue.tail('own'), 'the program has shut down');
     }
     this.#ring(); // the next look may dispose of others
   }
@@ -2155,7 +2226,7 @@ export class WebApiServer<Name extends string = never> {
   /** Whether a command that waits is to be delivered. While one runs, this decides as if that had succeeded. */
   #isDue(slot: number): boolean {
     if (slot === this.#found) return true;
-    if (this.#table.expiredAfter(slot) > 0) return false;
+    if (!this.#queue.isValid(slot)) return false;
     const command = this.#nameOf(slot);
     const running = this.#runningName;
     if (command === undefined) return running !== 'shutdown'; // an own command
@@ -2197,21 +2268,31 @@ export class WebApiServer<Name extends string = never> {
   #nameOf(slot: number): ControlCommand | undefined { return COMMANDS[this.#table.codeOf(slot)]; }
   get #runningName() { return this.#running === undefined ? undefined : this.#nameOf(this.#running); }
 
-  /** Looks anew. What this finds does not expire before the next poll or take. */
+  /** Looks anew. What this finds neither expires nor can be withdrawn before the next poll or take. */
   #poll(): boolean {
     const before = this.#found;
-    this.#found = undefined;
-    if (!this.#isSampling) this.#found = this.#look();
+    do {
+      this.#found = undefined;
+      if (!this.#isSampling) this.#found = this.#look();
+    } while (!this.#claim(this.#found, before)); // else it has just been withdrawn
     if (this.#found !== before) this.#foundAt = readClock();
     return this.#found !== undefined;
   }
+  /** Claims what a look has found instead of what the one before has. Returns false if it is withdrawn. */
+  #claim(found: number | undefined, before: number | undefined = this.#found): boolean {
+    this.#found = found;
+    if (before !== found && before !== undefined) this.#table.exchange(before, 'claimed', 'open');
+    if (found === undefined || this.#table.stateOf(found) === 'claimed') return true;
+    return this.#table.exchange(found, 'open', 'claimed');
+  }
 
-  /** Ends a command that is never delivered. */
-  #dispose(slot: number): void {
+  /** Ends the next command of a lane, which is never delivered: because of an error, it has expired, or it releases. */
+  #dispose(slot: number, error: string = ''): void {
     if (this.#taken !== undefined) this.#readRequest(); // before later commands can overwrite it
     const limitMs = this.#table.expiredAfter(slot);
-    if (limitMs > 0) return this.#fail(slot, `expired after ${limitMs / 1000} s`);
-    this.#table.change(slot, 'taken'); // first, because systemStatus(), which #setHolds() calls, may look, too
+    if (!this.#table.isPending(slot)) return this.#table.pass(slot); // it is withdrawn
+    if (error !== '' || limitMs > 0) return this.#fail(slot, error || `expired after ${limitMs / 1000} s`);
+    if (!this.#table.change(slot, 'taken')) return; // first: systemStatus(), which #setHolds() calls, may look, too
     const { given } = this.#table.read(slot);
     const { holds } = this.#published;
     const left = holds.filter((hold) => !isReleasedBy(given, hold));
@@ -2230,7 +2311,7 @@ export class WebApiServer<Name extends string = never> {
     const command = this.#nameOf(slot);
     const reason = new DOMException(`Interrupted by ${command}`, 'AbortError');
     interruptions.add(reason);
-    this.withdraw(reason); // first: a listener of the signal may take long
+    this.withdrawQuestions(reason); // first: a listener of the signal may take long
     if (command !== 'save-state') this.#interrupt?.abort(reason);
   }
 
@@ -2325,7 +2406,7 @@ export class WebApiServer<Name extends string = never> {
     this.#publish(); // systemStatus() can save the holds before their senders get the outcome
   }
   #tell(kind: 'status' | 'detail' | 'declarations', text: string, code: number = 0, time: number = Date.now()): void {
-    this.#table.open(this.#table.claim(kind), code, text, 0, time);
+    this.#table.open(this.#table.slotFor(kind), code, text, 0, time);
   }
 
   readonly #readStatus = (): number => {
@@ -2433,7 +2514,7 @@ export class WebApiServer<Name extends string = never> {
   async #stopThread(): Promise<void> {
     this.report({});
     this.#state = 'closed';
-    this.withdraw(new Error('The server is closed'));
+    this.withdrawQuestions(new Error('The server is closed'));
     Reflect.deleteProperty(this.#exports, Symbol.for(this.#data.place));
     endTimer(this.#restartTimer);
     const worker = this.#worker;
@@ -2444,7 +2525,7 @@ export class WebApiServer<Name extends string = never> {
       await new Promise((resolve) => worker.once('exit', resolve));
       endTimer(lastResort);
     }
-    if (this.#data.table.logged.some((word) => (word & 7) !== 0)) { // it has begun
+    if (this.#data.table.logged.some((word) => (word & 15) !== 0)) { // it has begun
       const log = createLog(this.#data, this.#table, readClock, (message) => this.#warnOnce(String(message)));
       log.write(); // what the thread has not
       log.write({ event: 'end' });
@@ -2471,7 +2552,7 @@ export type WebApiReply =
 
 /** Options of `request()`. */ export interface RequestOptions {
   /** Arguments of an own command, or of an answer. */ arguments?: object | undefined;
-  /** The id of the question, for `answer`. */ id?: string | undefined;
+  /** The id of the question, for `answer`, or of the command, for `withdraw`. */ id?: string | undefined;
   /** 1 to 300 seconds: until the command is done, or something is newer than `tag`. */ wait?: number | undefined;
   /** Who sends the command: `ana@laptop`. Truncated to 200 characters. */ by?: string | undefined;
   /** Why. Truncated to 200 characters. */ reason?: string | undefined;
@@ -2568,10 +2649,10 @@ export class WebApiClient {
     for (const [name, text] of Object.entries({ by, reason, id })) check(name, text, 'string', 'a string');
     const json = JSON.stringify(options.arguments);
     if (json !== undefined) check('arguments', options.arguments, 'object', 'an object');
-    if (wait !== undefined) checkInteger('wait', wait, 1, 300);
-    if (expires !== undefined) checkInteger('expires', expires, 1, 86_400);
-    if (within !== undefined) checkInteger('within', within, 0, 86_400);
-    if (duration !== undefined) checkInteger('for', duration, 1, 2_592_000);
+    checkInteger('wait', wait ?? 1, 1, 300);
+    checkInteger('expires', expires ?? 1, 1, 86_400);
+    checkInteger('within', within ?? 0, 0, 86_400);
+    checkInteger('for', duration ?? 1, 1, 2_592_000);
     if (mine !== undefined) check('mine', mine, 'boolean', 'a boolean');
     const timeoutMs = this.#timeoutMs + (wait ?? 0) * 1000;
     const end = new AbortController();
@@ -2889,11 +2970,11 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
           const result = system.step(control);
           if (isPromise(result)) await result;
         } catch (error: any) {
-          const isInterruption = interruptions.has(error) || interruptions.has(error?.cause);
-          if (!isInterruption || !server.hasWaiting()) throw error; // a former command's: the step has an old signal
+          // Each interruption excuses one step: what has caused it may be withdrawn. Later, the step has an old signal.
+          if (!interruptions.delete(error) && !interruptions.delete(error?.cause)) throw error;
         }
       }
-      server.withdraw(); // what the step or the command has left open
+      server.withdrawQuestions(); // what the step or the command has left open
       if (readClock() < turnEndsAt) continue;
       await nextTurn(); // the rest of this turn, which may be past the check for signals
       await nextTurn(); // a complete turn
@@ -2986,7 +3067,7 @@ function checkToken(token: unknown): void {
   if (token.length < 16 || token.length > 1024) throw new RangeError(`${message} ${token.length}`);
 }
 
-function checkCommands(commands: object, reserved: string[] = [...COMMANDS, ...READABLE, 'answer']): string {
+function checkCommands(commands: object, reserved: string[] = [...COMMANDS, ...READABLE, ...DIRECT]): string {
   check('commands', commands, 'object', 'an object');
   const json = JSON.stringify(commands);
   const description: Parameter = { type: 'string', default: '' };

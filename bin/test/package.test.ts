@@ -39,7 +39,7 @@ describe('control.ts', () => {
   const source = readFileSync('control.ts', 'utf8');
   const lines = source.split('\n');
 
-  it('is small: at most 3,000 lines and 172,000 bytes', () => {
+  it('is small: at most 3,150 lines and 181,000 bytes', () => {
     assert.ok(lines.length - 1 <= 3150, `${lines.length - 1} lines`);
     assert.ok(Buffer.byteLength(source) <= 181_000, `${Buffer.byteLength(source)} bytes`);
   });

@@ -167,7 +167,7 @@ describe('At each access of the program to shared memory', { ...SLOW, concurrenc
   `, async (connection) => {
     const [one] = (await connection.request(head(INFO, HOST))).body.asks;
     assert.equal(one?.message, 'stays open');
-  }, 'ended'));
+  }, (result) => assert.equal(result, 'ended')));
 
   it('an answer reaches its own question, and not the next one in the same slot', (t) => standAtEach(t, `
     await standAtEach((old) => Promise.all([old, server.ask('new')]).then((both) => both.map(({ by }) => by)), () => {
@@ -186,7 +186,7 @@ describe('At each access of the program to shared memory', { ...SLOW, concurrenc
       assert.equal((await connection.request(answerWith(id, YES, { by }))).statusCode, 200);
       release();
     }
-  }, ['ana', 'ben']));
+  }, (result) => assert.deepEqual(result, ['ana', 'ben'])));
 });
 
 // ───── Commands that wait, hosts that are busy ───────────────────────────────────────────────────────────────────

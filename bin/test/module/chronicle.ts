@@ -12,7 +12,7 @@ import { END_MS, inTime, until } from '../wait.ts';
 import { SEED, oneOf, randomNumbers } from './helpers.ts';
 import { Judge } from './judge.ts';
 import { countEvents, parseLog } from './log.ts';
-import type { AskInfo } from '../../../control.ts';
+import type { AskInfo, CommandInfo } from '../../../control.ts';
 import type { Host } from '../host.ts';
 import type { HttpResponse } from '../http.ts';
 import type { Event, Exchange, Post } from './judge.ts';
@@ -40,18 +40,26 @@ export function preset(first: number): () => void {
 
 /**
  * Runs a host that stands still at each of its accesses to shared memory in turn: standAtEach(operation, prepare) of
- * its source repeats the operation, with another access each time, and says its result, until there is none left.
+ * its source repeats the operation, with another access each time, and says its result, until there is none left. It may
+ * prepare with `meet`, which waits for the test.
  *
  * @param act What the test does while the host stands still; it may release the host itself.
+ * @param check Checks the result.
+ * @param prepare What the test does in `meet`.
  */
 export async function standAtEach(
-  t: TestContext, source: string, act: (client: Connection, release: () => void) => Promise<void>, result: unknown,
+  t: TestContext, source: string, act: (client: Connection, release: () => void) => Promise<void>,
+  check: (result: unknown, access: string) => void, prepare: (client: Connection) => Promise<void> = async () => {},
 ): Promise<void> {
   const host = runHost(t, `
     let status = ACTIVE;
     const server = await serve({ systemStatus: () => status });
     const names = ['load', 'store', 'add', 'sub', 'exchange', 'compareExchange'];
     const accesses = names.map((name) => [name, Atomics[name]]);
+    const meet = () => {
+      say('prepares');
+      halt();
+    };
     const standAtEach = async (operation, prepare = () => {}) => {
       for (let [round, isOver] = [0, false]; !isOver; round += 1) {
         const prepared = prepare();
@@ -77,8 +85,15 @@ export async function standAtEach(
   `);
   const port = await host.hear<number>();
   const connection = new Connection(port);
+  const hear = async (): Promise<unknown> => {
+    const word = await host.hear();
+    if (word !== 'prepares') return word;
+    await prepare(connection);
+    host.release();
+    return host.hear();
+  };
   let rounds = 0;
-  for (; await host.hear() === 'stands still'; rounds += 1) {
+  for (; await hear() === 'stands still'; rounds += 1) {
     let isReleased = false;
     const release = (): void => {
       if (!isReleased) host.release();
@@ -86,7 +101,7 @@ export async function standAtEach(
     };
     await act(connection, release);
     release();
-    assert.deepEqual(await host.hear(), result, `access ${rounds}`);
+    check(await host.hear(), `access ${rounds}`);
   }
   connection.socket.destroy();
   t.diagnostic(`${rounds} accesses`);
@@ -520,6 +535,7 @@ class Client {
   #sent = 0;
   #tags: Record<'info' | 'status', string | null> = { info: null, status: null }; // the latest
   #asks: AskInfo[] = []; // questions that were open, some time
+  #waiting: CommandInfo[] = []; // commands with names that waited, some time
 
   constructor(judge: Judge, getPort: () => number, seed: number, number: number) {
     this.#judge = judge;
@@ -537,7 +553,8 @@ class Client {
     else if (choice < 0.18) await this.#get('HEAD /api/status');
     else if (choice < 0.3) await this.#get(INFO);
     else if (choice < 0.6) await this.#answer();
-    else if (choice < 0.95) await this.#post();
+    else if (choice < 0.9) await this.#post();
+    else if (choice < 0.95) await this.#withdraw();
     else await this.#abort();
     if (random() < 0.5) await sleep(this.#below(4));
   }
@@ -591,6 +608,20 @@ class Client {
     this.#judge.noteGet(kind === 'info', known, response, exchange);
     this.#tags[kind] = response.headers.etag ?? null;
     if (response.body?.asks !== undefined) this.#asks = [...this.#asks.slice(-1), ...response.body.asks as AskInfo[]];
+    const listed: CommandInfo[] = response.body?.commands ?? [];
+    const waiting = listed.filter(({ state, reason }) => state === 'waiting' && reason !== undefined);
+    if (kind === 'info') this.#waiting = [...this.#waiting.slice(-1), ...waiting];
+  }
+
+  /** Withdraws a command that waits, or did. */
+  async #withdraw(): Promise<void> {
+    await this.#get(INFO);
+    if (this.#waiting.length === 0) return;
+    const { id, reason = '' } = oneOf(this.#random, this.#waiting);
+    const [by, why] = [`c${this.#number}`, `${this.#number}.${this.#sent += 1}`];
+    this.#judge.withdraw(reason);
+    const [reply] = await this.#ask(head(`POST /api/withdraw?id=${id}&by=${by}&reason=${why}`, HOST));
+    this.#judge.noteWithdrawal({ id, words: `withdrawn by ${by}: ${why}`, reply });
   }
 
   /** Answers a question that is open, or was. */

@@ -45,6 +45,8 @@ interface Fate extends Post {
   settledAt: number;
   /** Once the program has taken it. */
   id: string | null;
+  /** Whether somebody has tried to withdraw it. */
+  mayBeWithdrawn: boolean;
 }
 
 /** A request and its response, in milliseconds. */
@@ -62,6 +64,13 @@ export interface Attempt {
   by: string;
   reason: string;
   pick: number;
+  reply: HttpResponse | null;
+}
+
+/** A withdrawal that a client has sent, and what it would make of the outcome. */
+export interface Withdrawal {
+  id: string;
+  words: string;
   reply: HttpResponse | null;
 }
 
@@ -126,6 +135,7 @@ export class Judge {
   readonly #closings: [from: number, to: number][] = []; // until the next server listens
   readonly #asked: Map<string, { from: number; to: number; got?: Got; gotAt: number }> = new Map(); // by message
   readonly #attempts: Attempt[] = [];
+  readonly #withdrawals: Map<string, Withdrawal[]> = new Map(); // by id
   #checks: [time: number, check: () => void][] = []; // once the program has reported what happened until then
 
   constructor(first: number) {
@@ -253,14 +263,16 @@ export class Judge {
       return;
     }
     const urgent = [...this.#posts.values()].filter((post) => isUrgent(post.command) && post.id === null);
-    const waits = urgent.find(({ outcome, expires, settledAt, sentAt }) => {
-      const isSure = outcome === 'ok' && expires === 0 && sentAt > (this.#closings.at(-1)?.[1] ?? 0);
+    const waits = urgent.find(({ outcome, expires, settledAt, sentAt, mayBeWithdrawn }) => {
+      const mayEnd = expires > 0 || mayBeWithdrawn;
+      const isSure = outcome === 'ok' && !mayEnd && sentAt > (this.#closings.at(-1)?.[1] ?? 0);
       return isSure && settledAt < time - SLACK_MS;
     });
     assert.equal(waits, undefined, `${number} was taken while this waited`);
     if (four < number) return;
     this.#count('overtaken');
-    const isDue = isUrgent(life.latestOfFour) || urgent.some(({ expires }) => expires > 0); // which has expired since
+    const hasWaited = urgent.some(({ expires, mayBeWithdrawn }) => expires > 0 || mayBeWithdrawn); // and has ended since
+    const isDue = isUrgent(life.latestOfFour) || hasWaited;
     assert.ok(isDue, `${life.latestOfFour} ${four} was taken ahead of the own command ${number}`);
   }
 
@@ -275,7 +287,7 @@ export class Judge {
 
   /** Before a POST is sent. */
   post(post: Post): void {
-    this.#posts.set(post.name, { ...post, outcome: 'sent', settledAt: Infinity, id: null });
+    this.#posts.set(post.name, { ...post, outcome: 'sent', settledAt: Infinity, id: null, mayBeWithdrawn: false });
   }
 
   settle(name: string, outcome: Exclude<Fate['outcome'], 'sent'>, time: number): void {
@@ -305,6 +317,23 @@ export class Judge {
   noteAnswer(attempt: Attempt): void {
     if (attempt.reply !== null) assert.ok([200, 404, 409].includes(attempt.reply.statusCode), attempt.reply.summary);
     this.#attempts.push(attempt);
+  }
+
+  /** Before a withdrawal is sent. */
+  withdraw(name: string): void {
+    const post = this.#posts.get(name);
+    if (post !== undefined) post.mayBeWithdrawn = true;
+  }
+
+  noteWithdrawal(attempt: Withdrawal): void {
+    const { id, reply } = attempt;
+    this.#withdrawals.set(id, [...this.#withdrawals.get(id) ?? [], attempt]);
+    if (reply?.statusCode === 200) this.#count('withdrawn');
+    if (reply === null || reply.statusCode === 200) return;
+    const isGone = reply.statusCode === 404 && reply.body.error === `There is no command ${id}`;
+    const [, why] = new RegExp(`^409 ${id} (.*)$`).exec(reply.summary) ?? [];
+    const words = ['is being taken', 'is running', 'is done', 'has failed', 'is a command of the program itself'];
+    assert.ok(isGone || words.includes(why ?? ''), reply.summary);
   }
 
   /** A response to GET, whose tag was known or not. */
@@ -528,6 +557,7 @@ export class Judge {
       const isDue = done !== undefined && done.to < life.closedAt && !isMortal;
       assert.ok(end !== undefined || !isDue, `${id} has no outcome`);
       if (end !== undefined && taken === undefined) this.#checkUndelivered(life, end);
+      this.#checkWithdrawals(id, taken !== undefined, end);
       const post = this.#posts.get(reason ?? '');
       const isRelease = reason === ENDED || post?.isRelease === true;
       const mayVanish = command === 'note' || isRelease || Number(post?.expires) > 0; // after close()
@@ -548,6 +578,15 @@ export class Judge {
     assert.deepEqual(distinct(names).slice(0, distinct(life.statuses).length), distinct(life.statuses));
   }
 
+  /** Checks that a command was either taken or withdrawn, and that all who have tried were told which. */
+  #checkWithdrawals(id: string, isTaken: boolean, end: Line | undefined): void {
+    const isWithdrawn = /^withdrawn by /.test(end?.['error'] ?? '');
+    for (const { reply } of this.#withdrawals.get(id) ?? []) {
+      if (reply?.statusCode === 200) assert.ok(!isTaken && isWithdrawn, `${id} was withdrawn: ${inspect(end)}`);
+      if (reply?.statusCode === 409) assert.ok(!isWithdrawn, `${reply.summary}: ${inspect(end)}`);
+    }
+  }
+
   /** Checks a command that has ended without being delivered. */
   #checkUndelivered(life: Life, { id, command, reason, value, error, seconds }: Line): void {
     const post = this.#posts.get(reason ?? '');
@@ -563,6 +602,10 @@ export class Judge {
       });
       return assert.ok(command === 'note' && isShut, what);
     }
+    const isNoted = (this.#withdrawals.get(id) ?? []).some(({ words, reply }) => {
+      return reply?.statusCode !== 409 && (words === error || (error === 'withdrawn' && this.#deaths.length > 0));
+    });
+    if (isNoted) return;
     assert.equal(error, `expired after ${post?.expires} s`, what);
     assert.ok(Number(post?.expires) > 0 && seconds >= Number(post?.expires), what);
   }

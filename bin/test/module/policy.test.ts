@@ -229,7 +229,7 @@ describe('The server', LIMIT, () => {
       }
     }
     assert.deepEqual(takeAll(server), []);
-    server.withdraw();
+    server.withdrawQuestions();
     assert.equal(await question, 'withdrawn');
   });
 });

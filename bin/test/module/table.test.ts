@@ -7,7 +7,7 @@ import { describe, it } from 'node:test';
 import threads from 'node:worker_threads';
 import { SystemStatus } from '../../../control.ts';
 import { collectThreads, collectWarnings, getInfo, startServer } from '../helpers.ts';
-import { HOST, INFO, PAUSE, RESUME, ask, head } from '../http.ts';
+import { HOST, INFO, PAUSE, RESUME, SAVE, ask, head } from '../http.ts';
 import { LIMIT, until } from '../wait.ts';
 import { standAtEach } from './chronicle.ts';
 import type { CommandDeclaration } from '../../../control.ts';
@@ -33,7 +33,30 @@ describe('At each access of the program to shared memory', LIMIT, () => {
       assert.match(command, /^(pause|resume)$/);
       assert.deepEqual([sender, why?.length, value?.length], ['itself', 100, state === 'done' ? 100 : undefined]);
     }
-  }, 'done'));
+  }, (result) => assert.equal(result, 'done')));
+
+  it('a command is either taken or withdrawn, and what is announced can be taken', async (t) => {
+    let id: string;
+    let isWithdrawn: boolean;
+    const counts = { taken: 0, withdrawn: 0 };
+    await standAtEach(t, `
+      await standAtEach(async () => {
+        server.publish();
+        return server.hasCommands() && server.receiveCommand();
+      }, meet);
+    `, async (connection) => {
+      const { statusCode, body: { error } } = await connection.request(head(`POST /api/withdraw?id=${id}`, HOST));
+      isWithdrawn = statusCode === 200;
+      if (!isWithdrawn) assert.match(`${statusCode} ${error}`, /^409 \S+ is (being taken|running)$/);
+    }, (result, access) => {
+      assert.equal(result, isWithdrawn ? false : 'save-state', access);
+      counts[isWithdrawn ? 'withdrawn' : 'taken'] += 1;
+    }, async (connection) => {
+      assert.equal((await connection.request(head(SAVE, HOST))).statusCode, 200);
+      ({ id } = (await connection.request(head(INFO, HOST))).body.commands.at(-1));
+    });
+    assert.ok(counts.taken > 5 && counts.withdrawn > 5, JSON.stringify(counts));
+  });
 });
 
 describe('nextCommand()', LIMIT, () => {

@@ -28,7 +28,7 @@ describe('control-client answer', SUITE, () => {
     assert.match(next, /^\w{3}-q2$/);
     const unknown = await answer('zzz-q9', '--yes');
     assert.equal(unknown.stderr, `control-client: There is no question zzz-q9: open are ${next}\n`);
-    server.withdraw();
+    server.withdrawQuestions();
     assert.equal((await answer(next, '--yes')).stderr, `control-client: ${next} was withdrawn\n`);
     assert.match((await answer('--yes')).stderr, /: no question is open\n$/);
   });

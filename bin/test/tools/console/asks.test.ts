@@ -102,7 +102,7 @@ describe('control-console and questions', { ...LIMIT, concurrency: 4, skip: lack
     await counts(console);
     await type('answer ye', /answer ye$/);
     const [last] = await idsOf(started);
-    server.withdraw();
+    server.withdrawQuestions();
     await shows(new RegExp(`Go on\\? withdrawn\n(${P}answer ye)+$`));
     await type('s\r', shown(`${last} was withdrawn`));
   });
@@ -126,7 +126,7 @@ describe('control-console and questions', { ...LIMIT, concurrency: 4, skip: lack
       isFast = performance.now() - askedAt < 1000;
       if (isFast) assert.deepEqual(await idsOf(started), [id]);
       await type(`answer ${id} no\r`, shown('.+'));
-      server.withdraw();
+      server.withdrawQuestions();
     }
   });
 
