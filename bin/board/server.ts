@@ -94,13 +94,14 @@ async function route(context: Context, request: IncomingMessage, response: Serve
     await Promise.race([systems.read(), sleep(SCRAPE_MS)]);
     return send(response, 200, formatMetrics(systems.all), { 'Content-Type': METRICS_TYPE });
   }
-  const [, asking] = /^\/api\/systems\/(\d+)\/answer$/.exec(path) ?? [];
-  if (asking !== undefined) {
+  const [, settled, endpoint] = /^\/api\/systems\/(\d+)\/(answer|withdraw)$/.exec(path) ?? [];
+  if (settled !== undefined) {
     checkMethod(request, 'POST');
-    const [question, reason] = [query.get('id') ?? '', query.get('reason') ?? ''];
-    const answered = await systems.answer(Number(asking), question, reason, await readArguments(request));
-    if (answered === undefined) throw unknown(asking);
-    return send(response, ...answered);
+    const given = [query.get('id') ?? '', query.get('reason') ?? ''] as const;
+    const values = endpoint === 'answer' ? await readArguments(request) : undefined;
+    const outcome = await systems.settle(Number(settled), endpoint as 'answer', ...given, values);
+    if (outcome === undefined) throw unknown(settled);
+    return send(response, ...outcome);
   }
   const [, id, command = ''] = /^\/api\/systems(?:\/(\d+))?\/([a-z0-9-]+)$/.exec(path) ?? [];
   const system = id === undefined ? undefined : Number(id);

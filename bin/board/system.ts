@@ -172,12 +172,14 @@ export class BoardSystem extends FollowedSystem {
   }
 
   /**
-   * Sends the answer to a question. It needs no queue, so the outcome is the response. Returns the status code and the
-   * body for the page.
+   * Sends the answer to a question, or withdraws a command. It needs no queue, so the outcome is the response. Returns
+   * the status code and the body for the page.
    */
-  async answer(id: string, reason: string, values: object): Promise<[statusCode: number, body: object]> {
+  async settle(
+    endpoint: 'answer' | 'withdraw', id: string, reason: string, values?: object,
+  ): Promise<[statusCode: number, body: object]> {
     const { client } = this;
-    const reply = await client.request('answer', { id, arguments: values, by: BY, reason });
+    const reply = await client.request(endpoint, { id, arguments: values, by: BY, reason });
     if (reply.ok) return [200, { result: 'ok' }];
     const { statusCode = 0, error, body } = reply;
     const parameter = excerptOf(body['parameter']) || undefined;
@@ -207,7 +209,7 @@ export class BoardSystem extends FollowedSystem {
     const { command } = sent;
     const { client } = this;
     if (limits?.for !== undefined && isCurrent(this.info, 27) !== true) { // others would pause without an end
-      Object.assign(sent, { state: 'failed', text: 'not paused: a pause with an end requires control.ts 0.27 or later' });
+      Object.assign(sent, { state: 'failed', text: 'not paused: an end requires control.ts 0.27 or later' });
       return this.publish();
     }
     const start = performance.now();

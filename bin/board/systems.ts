@@ -123,9 +123,9 @@ export class Systems {
     return undefined;
   }
 
-  /** Sends the answer to a question of a system; undefined if there is no such system. */
-  async answer(id: number, ...answer: Parameters<BoardSystem['answer']>): Promise<[number, object] | undefined> {
-    return this.#find(id)?.answer(...answer);
+  /** Answers a question of a system, or withdraws a command; undefined if there is no such system. */
+  async settle(id: number, ...given: Parameters<BoardSystem['settle']>): Promise<[number, object] | undefined> {
+    return this.#find(id)?.settle(...given);
   }
 
   /** Reads the detail of all systems. */

@@ -1,14 +1,16 @@
-// control-client answer: answers one question of one of the systems.
+// control-client answer and withdraw: answers one question of one of the systems, and takes back a command.
 
 import { EXIT, UsageError } from '../shared/cli.ts';
 import { BY } from '../shared/client.ts';
 import { COMMANDS } from '../shared/commands.ts';
-import { describeGiven, describeOpen, isArgument, isQuestionId, questionsIn, readAnswer } from '../shared/declared.ts';
+import {
+  describeGiven, describeOpen, isArgument, isCommandId, isQuestionId, questionsIn, readAnswer,
+} from '../shared/declared.ts';
 import { commandsOf, haveQuestionsChanged } from '../shared/describe.ts';
 import { inParallel } from '../shared/folder.ts';
 import { printable } from '../shared/text.ts';
 import { notSent, SENDING } from './send.ts';
-import { failure, type Outcome, type Verb, verb } from './verb.ts';
+import { failure, type Outcome, quote, type Verb, verb } from './verb.ts';
 import type { RequestOptions } from '../../control.ts';
 import type { PrintableClient } from '../shared/client.ts';
 
@@ -68,6 +70,22 @@ export const answer: Verb = verb({
     const sent = { by, reason, id, arguments: {} }; // the server says how it has ended
     return each(({ client }) => sendAnswer(client, '', sent), [target]);
   },
+});
+
+export const withdraw: Verb = verb({
+  ...COMMANDS.withdraw,
+  example: "withdraw k3f-7 --reason 'the wrong program'",
+  options: { reason: SENDING.reason, by: SENDING.by },
+  take(words) {
+    const id = words.shift();
+    if (isCommandId(id ?? '')) return `${id}`;
+    throw new UsageError(`the ID must be that of a command, such as k3f-7, got ${quote(id)}`);
+  },
+  targets: () => ({ several: 'mistake' }),
+  run: ({ argument: id, values: { by = BY, reason }, each }) => each(async ({ client }) => {
+    const reply = await client.request('withdraw', { id, by, reason });
+    return reply.ok ? { exitCode: EXIT.DONE, text: 'withdrawn', json: { result: reply.original, id } } : failure(reply);
+  }),
 });
 
 /** @param sent The id, the arguments and who sends them. */

@@ -6,7 +6,7 @@ import { COMMANDS, findCommand, helpOf, suggestCommand } from '../shared/command
 import { isArgument } from '../shared/declared.ts';
 import { ALL_OPTION, DIR_OPTION, TARGET_HELP, TARGETS_OPTION } from '../shared/folder.ts';
 import { runDial, VIA_OPTION } from '../shared/via.ts';
-import { answer } from './answer.ts';
+import { answer, withdraw } from './answer.ts';
 import { completion } from './completion.ts';
 import { pause, resume, saveState, shutdown } from './control.ts';
 import { list } from './list.ts';
@@ -32,8 +32,8 @@ const help: Verb = verb({
 });
 
 export const VERBS: readonly Verb[] = [
-  status, info, stack, list, top, watch, log, wait, pause, resume, saveState, shutdown, run, asks, answer, completion,
-  dial, help,
+  status, info, stack, list, top, watch, log, wait, pause, resume, saveState, shutdown, run, asks, answer, withdraw,
+  completion, dial, help,
 ];
 
 const STARTER = 'a service manager or control-run --restart does';
@@ -101,6 +101,7 @@ const HELP = `
 Usage: control-client [options] COMMAND [TARGET ...]
        control-client [options] run NAME [PARAMETER=VALUE ...] [TARGET ...]
        control-client [options] answer [ID] [PARAMETER=VALUE ...] [TARGET ...]
+       control-client [options] withdraw ID [TARGET ...]
 
 Shows what running systems are doing or asking, sends them a command or an answer, or waits for a status or a value.
 

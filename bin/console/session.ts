@@ -5,8 +5,8 @@ import { paintError, paintStatus, UsageError } from '../shared/cli.ts';
 import { BY, NO_ANSWER, obstacleIn, type PrintableClient, type PrintableReply, statusNameOf } from '../shared/client.ts';
 import { COMMANDS as ALL, findCommand, helpOf, REASON_HELP, suggestCommand } from '../shared/commands.ts';
 import {
-  acceptedBy, CONTROL_COMMANDS, describeAccepts, describeGiven, describeOpen, describeQuestion, isAnswer, isQuestionId,
-  parseArguments, type Question, questionsIn, readAnswer, readArguments, splitWords, stackIn,
+  acceptedBy, CONTROL_COMMANDS, describeAccepts, describeGiven, describeOpen, describeQuestion, isAnswer, isCommandId,
+  isQuestionId, parseArguments, type Question, questionsIn, readAnswer, readArguments, splitWords, stackIn,
 } from '../shared/declared.ts';
 import { commandsOf, describeAuthor, describeCommand, haveQuestionsChanged } from '../shared/describe.ts';
 import { follow, type FollowedSystem, type FollowOptions, GOALS, observe, seen, withLimit } from '../shared/system.ts';
@@ -59,6 +59,7 @@ export class Session {
     if (command.name === 'run' && words[0] !== undefined) return this.#run(words[0], words.slice(1));
     if (command.name === 'help' && words.length < 2) return this.#help(words[0]);
     if (command.name === 'answer') return this.#answer(words);
+    if (command.name === 'withdraw') return this.#withdraw(line);
     const takesReason = CONTROL_COMMANDS.includes(command.name);
     if (words.length > 0 && !takesReason) return fail(`unexpected argument '${words.at(-1)}' after ${command.name}`);
     if (words[0]?.startsWith('--') === true) return fail(`'${words[0]}' is an option of control-client, not a reason`);
@@ -96,6 +97,15 @@ export class Session {
   async #stack(): Promise<boolean> {
     const reply = await this.#request('stack');
     return reply.ok ? print(stackIn(reply.body).join('\n')) : fail(reply.error);
+  }
+
+  async #withdraw(line: string): Promise<boolean> {
+    const [, id = '', reason] = /^\S+\s*(\S*)\s*(.*)$/.exec(line) ?? [];
+    if (!isCommandId(id)) return fail(`the ID must be that of a command, such as k3f-7, got ${id && `'${id}'` || 'nothing'}`);
+    const reply = await this.#patiently((signal) => {
+      return this.#client.request('withdraw', { id, by: BY, reason, signal });
+    });
+    return reply.ok ? print('withdrawn') : fail(reply.error);
   }
 
   #seen(reply: PrintableReply): FollowedSystem {

@@ -4,7 +4,7 @@ import { setMaxListeners } from 'node:events';
 import { SystemStatus } from '../../control.ts';
 import { parsePast, UsageError } from '../shared/cli.ts';
 import { isCurrent, type PrintableReply, statusNameOf } from '../shared/client.ts';
-import { COMMAND, CONTROL_COMMANDS, RESERVED } from '../shared/declared.ts';
+import { COMMAND, CONTROL_COMMANDS, isCommandId, RESERVED } from '../shared/declared.ts';
 import { describeStatus, holdsOf } from '../shared/describe.ts';
 import { inParallel } from '../shared/folder.ts';
 import { readHistory } from '../shared/log.ts';
@@ -38,7 +38,7 @@ You cannot answer the question of a program: a person must do that.
 `.trim().replaceAll('\n', ' ');
 
 /** The arguments of all tools. The schema of a tool says which ones it has. */
-type Arguments = { [name in 'name' | 'system' | 'until' | 'tag' | 'since' | 'command' | 'reason']?: string } &
+type Arguments = { [name in 'name' | 'system' | 'until' | 'tag' | 'since' | 'command' | 'reason' | 'id']?: string } &
   { [name in 'limit' | 'seconds' | 'within']?: number } & { arguments?: object; mine?: boolean };
 
 /** Who calls a tool. */
@@ -123,6 +123,18 @@ export function createCalls(systems: Directory, allowed: ReadonlySet<string>): C
     return { ...statusFields(system, reply), ...entries, note: cleanText(note) || undefined, now: now() };
   };
 
+  const sentIds = new Set<string>(); // of the systems and commands that this server has sent
+  const withdraw = async (values: Arguments, caller: Caller): Promise<object> => {
+    const { system: id = '', id: sent = '', reason = '' } = values;
+    const { client, target } = await systems.find(id);
+    const isOwn = sentIds.has(`${target.id} ${sent}`);
+    if (!isOwn) throw new UsageError(`you have not sent ${cleanText(sent)} to ${target.id}: a person must withdraw it`);
+    const by = senderOf(caller);
+    const reply = await client.request('withdraw', { id: sent, by, reason: cleanText(reason), signal: caller.signal });
+    if (!reply.ok) throw new CallError(client.shorten(reply.error), { system: target.id, id: sent });
+    return { system: target.id, id: sent, outcome: 'withdrawn', now: now() };
+  };
+
   /** Checks the name of an own command, and that it is allowed. */
   const checkCommand = (command: string): void => {
     if (CONTROL_COMMANDS.includes(command)) {
@@ -147,8 +159,9 @@ export function createCalls(systems: Directory, allowed: ReadonlySet<string>): C
       caller.report({ progress, total: seconds, message: `${tool} ${system.target.id}` });
     }, PROGRESS_MS);
     const sent = tool === 'run_command' ? command : tool.replace('_', '-');
+    const note = (own: string): void => void sentIds.add(`${system.target.id} ${own}`);
     const result = tool === 'wait' ? wait(system, goal, { start, seconds, signal })
-      : send(system, sent, { ...values, seconds }, caller);
+      : send(system, sent, { ...values, seconds }, caller, note);
     return result.finally(() => clearInterval(timer));
   };
 
@@ -160,8 +173,9 @@ export function createCalls(systems: Directory, allowed: ReadonlySet<string>): C
       if (name === 'run_command' && typeof command === 'string' && command !== '') checkCommand(command);
       const fault = faultIn(values, tool);
       if (fault !== null) throw new UsageError(fault);
-      const reading = { list_systems: list, get_info: getInfo, get_stack: getStack, get_history: getHistory }[name];
-      const structuredContent = await (reading?.(values, caller) ?? waitOrSend(name, values, caller));
+      const others = { list_systems: list, get_info: getInfo, get_stack: getStack, get_history: getHistory, withdraw };
+      const own = others[name as keyof typeof others];
+      const structuredContent = await (own?.(values, caller) ?? waitOrSend(name, values, caller));
       return { content: [{ type: 'text', text: JSON.stringify(structuredContent) }], structuredContent };
     } catch (error) {
       if (!(error instanceof UsageError)) throw error;
@@ -189,28 +203,37 @@ async function ask(system: FollowedSystem, signal: AbortSignal): Promise<Printab
   return reply;
 }
 
+function senderOf({ name = '' }: Caller): string {
+  const sender = cleanText(name, MAX_NAME / 2).trim(); // servers truncate it to 200 characters
+  return sender === '' ? 'mcp' : `mcp:${sender}`;
+}
+
 /** Sends a command and waits for its outcome. */
 async function send(
   system: FollowedSystem,
   command: string,
   { arguments: given, mine, within, reason = '', seconds }: Arguments & { seconds: number },
-  { name = '', signal }: Caller,
+  caller: Caller,
+  note: (id: string) => void,
 ): Promise<object> {
+  const { signal } = caller;
   const { client, target: { id, socket } } = system;
   if (socket?.exists === false) {
     throw new CallError(`${id} has ended`, { system: id, command, outcome: 'offline', status: OFFLINE.statusName });
   }
   if (mine === true || within !== undefined) await checkVersion(system, within === undefined ? 18 : 26, signal);
-  const sender = cleanText(name, MAX_NAME / 2).trim(); // servers truncate it to 200 characters
-  const by = sender === '' ? 'mcp' : `mcp:${sender}`;
+  const by = senderOf(caller);
   const { outcome, status, summary, received, seconds: waited } = await follow(client, command, {
     timeoutMs: 1000 * seconds, arguments: given, mine, within, by, reason: cleanText(reason), signal,
   });
+  const sentId = typeof received.id === 'string' && isCommandId(received.id) ? received.id : undefined;
+  if (sentId !== undefined) note(sentId);
   const isRefused = outcome === 'failed' && received.state !== 'failed';
   const isGone = status === OFFLINE || outcome === 'offline' || outcome === 'unanswered';
   const reply = isGone ? undefined : await withLimit(QUERY_MS, signal, (limit) => ask(system, limit));
   const report = {
-    system: id, command, outcome: isRefused ? 'refused' : outcome, status: status?.statusName,
+    system: id, command, id: outcome === 'pending' ? sentId : undefined,
+    outcome: isRefused ? 'refused' : outcome, status: status?.statusName,
     ...(reply?.ok === true && statusFields(system, reply)), value: clean(received.value),
     valueOmitted: cleanText(excerptOf(received.valueOmitted)) || undefined,
     seconds: Number(waited.toFixed(3)), now: now(), tag: tagOf(reply),

@@ -190,7 +190,7 @@ export const TOOLS: readonly Tool[] = [
     title: 'Pause a system',
     description: 'Pauses a system after its current step, and returns when it is paused. The system keeps everything ' +
       'in memory and continues from there when it is resumed: nothing is lost, but its work stops. If `outcome` is ' +
-      'pending, the command was not done in time but is not cancelled: see `commands` of get_info.',
+      'pending, the command was not done in time but still waits or runs: see `commands` of get_info, or withdraw it.',
     inputSchema: inputOf({ system: SYSTEM, within: WITHIN, reason: REASON, seconds: SECONDS }, ['system', 'reason']),
     annotations: HARMLESS,
   },
@@ -201,6 +201,17 @@ export const TOOLS: readonly Tool[] = [
     description: 'Makes a system write a checkpoint, and returns its path or name if the program reports one. An ' +
       'active system keeps running; a paused one stays paused.',
     annotations: { ...HARMLESS, idempotentHint: false },
+  },
+  {
+    name: 'withdraw',
+    title: 'Withdraw a command',
+    description: 'Takes back a command that you have sent and that still waits, by the `id` of its pending outcome: ' +
+      'not one that the program has already taken, nor one of somebody else.',
+    inputSchema: inputOf({
+      system: SYSTEM, id: { type: 'string', minLength: 1, maxLength: 32, description: 'For example k3f-7.' },
+      reason: REASON,
+    }, ['system', 'id', 'reason']),
+    annotations: HARMLESS,
   },
   {
     ...COMMAND,

@@ -157,7 +157,7 @@ def declare(name, function):
     original = getattr(function, 'func', function)  # of a functools.partial
     try: hints, signature = typing.get_type_hints(original, **EXTRAS), inspect.signature(function)
     except (NameError, TypeError, ValueError) as error: raise TypeError(f'command {name!r}: {error}') from None
-    reserved = '(?!(pause|resume|save-state|shutdown|status|info|stack|answer)$)'
+    reserved = '(?!(pause|resume|save-state|shutdown|status|info|stack|answer|withdraw)$)'
     if not re.fullmatch(reserved + '[a-z][a-z0-9-]{0,31}', str(name)):
         raise ValueError(f'command {name!r}: the name must match [a-z][a-z0-9-]{{0,31}} and not be a standard one')
     parameters = {}

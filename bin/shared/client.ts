@@ -83,7 +83,7 @@ export interface Machine {
   connect?(address: string): Duplex;
 }
 
-const STACK_UNKNOWN = 'stack requires a server with control.ts 0.26 or later';
+const SINCE: Readonly<Record<string, number>> = { stack: 26, withdraw: 27 }; // control.ts 0.26, …
 const QUERIES: readonly string[] = ['status', 'info', 'stack']; // all others are commands
 
 export const THIS_MACHINE: Machine = { label: '' };
@@ -163,8 +163,9 @@ export class PrintableClient extends WebApiClient {
     }
     const hint = reply.statusCode === 401 ? this.tokenHint : '';
     const seconds = Number(((performance.now() - start) / 1000).toFixed(1));
-    const isOld = endpoint === 'stack' && reply.statusCode === 404;
-    const said = isOld ? STACK_UNKNOWN : reply.error.replace(FOR_PROGRAMS, '');
+    const isOld = endpoint in SINCE && /^Invalid API endpoint/.test(reply.error);
+    const rule = `${endpoint} requires a server with control.ts 0.${SINCE[endpoint]} or later`;
+    const said = isOld ? rule : reply.error.replace(FOR_PROGRAMS, '');
     const original = hint || (reply.statusCode === undefined ? this.#explain(reply, endpoint, seconds) : said);
     const error = reply.phase === 'answered' && hint === '' ? excerpt(original) : printable(original);
     const body = QUERIES.includes(endpoint) ? {} : reply.body; // a failure reports nothing

@@ -17,7 +17,7 @@ export interface Command {
 
 /** The commands of control-console in the order of its help; control-client has all but `quit`, and more. */
 export const COMMANDS: Readonly<
-  Record<ControlCommand | 'status' | 'info' | 'stack' | 'run' | 'answer' | 'help' | 'quit', Command>
+  Record<ControlCommand | 'status' | 'info' | 'stack' | 'run' | 'answer' | 'withdraw' | 'help' | 'quit', Command>
 > = {
   status: { name: 'status', help: 'print the status and its cause' },
   info: { name: 'info', help: 'print all details and the latest commands' },
@@ -38,13 +38,17 @@ export const COMMANDS: Readonly<
     name: 'answer', argument: { name: '[ID]' },
     help: 'answer a question, such as approved=true; without ID, the only open one, unless it is new',
   },
+  withdraw: {
+    name: 'withdraw', elsewhere: ['cancel', 'abort', 'undo', 'revoke'], argument: { name: 'ID' },
+    help: 'take back a command that waits, such as k3f-7; info shows the ids',
+  },
   help: { name: 'help', words: ['h', '?'], help: 'print this help' },
   quit: { name: 'quit', words: ['q', 'exit'], help: 'quit the console; the system is unaffected' },
 };
 
 /** For the help of the console. */
 export const REASON_HELP: string =
-  'The rest of the line after pause, resume, save or shutdown is the reason: pause GPU needed until noon';
+  'The rest of the line after pause, resume, save, shutdown or withdraw ID is the reason: pause GPU needed until noon';
 
 /** Finds a command by any of its words, in any case. */
 export function findCommand<T extends Command>(commands: readonly T[], word: string): T | undefined {

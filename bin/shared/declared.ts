@@ -19,7 +19,7 @@ type Accepts = ReadonlyMap<string, Taker & { description: string }>;
 export const CONTROL_COMMANDS: readonly string[] = ['pause', 'resume', 'shutdown', 'save-state'];
 
 /** Names that no program can declare. */
-export const RESERVED: readonly string[] = [...CONTROL_COMMANDS, 'status', 'info', 'stack', 'answer'];
+export const RESERVED: readonly string[] = [...CONTROL_COMMANDS, 'status', 'info', 'stack', 'answer', 'withdraw'];
 export const COMMAND: RegExp = /^[a-z][a-z0-9-]{0,31}$/;
 const PARAMETER = /^[A-Za-z]\w{0,31}$/;
 const ARGUMENT = /^([^:=]*)=(.*)$/s; // of any name: the server knows which exist. `unix:a=b` is a target
@@ -295,6 +295,10 @@ export function readAnswer(question: Question, words: readonly string[]): object
 }
 
 /** The form of an id in which control.ts numbers questions: a word that is no argument may be a target. */
+export function isCommandId(word: string): boolean {
+  return /^[a-z0-9]+-i?\d+$/.test(word);
+}
+
 export function isQuestionId(word: string): boolean {
   return /^[a-z0-9]+-q\d+$/.test(word);
 }

@@ -61,14 +61,14 @@ export function describeCommand(entry: Body): string {
   const seconds = typeof entry['seconds'] === 'number' ? `${entry['seconds'].toFixed(2)} s` : 'an unknown time';
   const value = valueIn(entry);
   const error = excerptOf(entry['error'], MAX_VALUE_LENGTH);
-  const within = entry['within'];
+  const [id, within] = [textOf(entry, 'id'), entry['within']];
   const kill = typeof within === 'number' ? `, killed after ${describeDuration(within)}` : '';
   const outcomes: Record<string, string> = {
     done: `done in ${seconds}${value && `: ${value}`}`,
     failed: `failed after ${seconds}: ${error}`,
     refused: `refused: ${error}`,
     running: `running for ${ageOf(timeIn(entry, 'takenAt')) || NOW}${kill}`,
-    waiting: `waiting for ${ageOf(timeIn(entry, 'at')) || NOW}${kill}`,
+    waiting: `waiting for ${ageOf(timeIn(entry, 'at')) || NOW}${kill}${id && ` (${id})`}`,
   };
   return `${commandOf(entry)}${given && ` ${given}`}${who} ${Object.hasOwn(outcomes, state) ? outcomes[state] : state}`;
 }

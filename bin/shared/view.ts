@@ -1,9 +1,9 @@
 // A system in words, computed once for terminals, pages and scripts, which only lay them out. Any program may have sent
 // what is in them; here, everything is safe to print.
 
-import { BY, type Fault, LINK_ENDED, NO_ANSWER, OFFLINE, UNKNOWN } from './client.ts';
+import { BY, type Fault, isCurrent, LINK_ENDED, NO_ANSWER, OFFLINE, UNKNOWN } from './client.ts';
 import {
-  describeQuestion, describeTimes, isAnswer, type Question, questionsIn, summarizeAsks, timesOf,
+  describeQuestion, describeTimes, isAnswer, isCommandId, type Question, questionsIn, summarizeAsks, timesOf,
 } from './declared.ts';
 import {
   canSaveIn, commandsOf, describeAuthor, describeCause, describeCommand, describeDetail, describeEnd, describeShare,
@@ -107,7 +107,7 @@ const LEVEL_OF: Readonly<Record<string, Level>> = {
 const CONTROLLABLE: readonly string[] = ['active', 'pausing', 'paused', 'resuming', UNKNOWN];
 
 function standingOf(system: FollowedSystem): Standing {
-  const { status, reply, info, end, isCurrent } = system;
+  const { status, reply, info, end, isCurrent: isReported } = system;
   const fault = status === NO_ANSWER ? 'silent' : reply?.fault ?? null;
   const isPlain = fault === 'offline' || fault === 'silent';
   const isUnlinked = reply?.ok === false && reply.code === LINK_ENDED; // its machine cannot be reached
@@ -118,11 +118,12 @@ function standingOf(system: FollowedSystem): Standing {
   const isFailed = statusLevel !== 'bad' && failureOf(system) !== '';
   const age = ageOf(system.unansweredSince ?? system.since);
   const holds = status === 'paused' ? holdsOf(info) : [];
+  const cause = isReported ? { ...info, until: holds[0]?.['until'] } : {};
   const step = ageOf(system.unheardSince);
   const more = end !== null ? describeEnd(end) : isPlain || fault === 'denied' ? '' : system.error;
   const other = `${status}${more && `: ${more}`}`;
-  const story = isCurrent ? describeStatus({ ...heardIn(system), since: undefined }) : other; // the age has a column
-  const report = isCurrent ? describeStatus(heardIn(system)) : other;
+  const story = isReported ? describeStatus({ ...heardIn(system), since: undefined }) : other; // the age has a column
+  const report = isReported ? describeStatus(heardIn(system)) : other;
   const summary = [report, isAsking ? summarizeAsks(info) : '', savedOf(system, true), unsavedOf(system, true)];
   return {
     status, fault, age, step: step && describeStep(status, step),
@@ -132,7 +133,7 @@ function standingOf(system: FollowedSystem): Standing {
     isControllable: CONTROLLABLE.includes(status),
     heading: word,
     when: age && (end !== null || status === 'paused' ? `${age} ago` : `for ${age}`),
-    cause: isCrashed ? `: ${describeEnd(end)}` : describeAuthor(end ?? (isCurrent ? { ...info, until: holds[0]?.['until'] } : {})),
+    cause: isCrashed ? `: ${describeEnd(end)}` : describeAuthor(end ?? cause),
     holds: holds.slice(1).map((hold) => `and${agoOf(timeIn(hold, 'since'))}${describeAuthor(hold)}`),
     othersHold: holds.some(({ by }) => by !== BY) ? `paused${describeCause(info)}` : '',
     story: !isAsking ? story : story === 'active' ? 'asks' : `asks; ${story}`,
@@ -175,9 +176,9 @@ interface Work {
   fields: Field[];
   /**
    * The commands of all clients, the latest first, and the ends of questions. Their states are as the server reports
-   * them, or `crashed`, `refused`, `outcome unknown` or `answer`.
+   * them, or `crashed`, `refused`, `outcome unknown` or `answer`. Those that can be withdrawn have their ids.
    */
-  commands: { text: string; state: string }[];
+  commands: { text: string; state: string; id?: string }[];
 }
 
 /** A field of the detail. Those that control-run adds come last, and are called `run.NAME` if NAME is taken. */
@@ -262,7 +263,9 @@ function listedOf({ info, status, end }: FollowedSystem): Work['commands'] {
     const isPending = !isLost && !hasEnded(entry); // the text says for how long
     const age = ageOf(isAnswer(entry) ? endedAt(entry) : isPending ? null : timeIn(entry, 'at'));
     const text = `${describeCommand({ ...entry, state })}${age && `, ${age} ago`}`;
-    return { text, state: isAnswer(entry) ? 'answer' : state };
+    const id = excerptOf(entry['id']);
+    const mayWithdraw = state === 'waiting' && isCommandId(id) && !id.includes('-i') && isCurrent(info, 27) === true;
+    return { text, state: isAnswer(entry) ? 'answer' : state, ...mayWithdraw && { id } };
   });
 }
 

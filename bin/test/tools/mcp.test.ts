@@ -18,7 +18,7 @@ describe('control-mcp', { ...LIMIT, concurrency: 3 }, () => {
     assert.match(instructions, /not allowed here: resume, shutdown, run_command/i);
     const { result: { tools } } = await mcp.request('tools/list');
     assert.deepEqual(tools.map(({ name }: { name: string }) => name),
-      ['list_systems', 'get_info', 'get_stack', 'get_history', 'wait', 'pause', 'save_state']);
+      ['list_systems', 'get_info', 'get_stack', 'get_history', 'wait', 'pause', 'save_state', 'withdraw']);
     let listed: any;
     await until(async () => { // a busy system may be listed without a report
       [listed] = (await mcp.call('list_systems')).systems;

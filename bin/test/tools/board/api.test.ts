@@ -79,7 +79,8 @@ describe('The web API of control-board', LIMIT, () => {
       [202, 'POST /api/systems/4/evaluate'], [405, 'GET /api/systems/4/evaluate'],
       [404, 'POST /api/systems/4/answer'], [404, 'POST /api/systems/4/answer?id=x'], [405, 'GET /api/systems/4/answer'],
       [401, 'POST /api/systems/4/answer?id=x', none], [502, 'POST /api/systems/2/answer?id=x'],
-      [404, 'POST /api/systems/6/answer?id=x'],
+      [404, 'POST /api/systems/6/answer?id=x'], [404, 'POST /api/systems/4/withdraw?id=x'],
+      [405, 'GET /api/systems/4/withdraw'], [401, 'POST /api/systems/4/withdraw?id=x', none],
       [401, 'POST /api/systems/4/evaluate', none], [401, 'POST /api/systems/4/evaluate', wrong],
       [405, 'GET /api/systems/0/pause'], [405, 'PUT /api/systems/pause'], [405, 'HEAD /api/systems/pause'],
       [200, 'GET /api/logs/0'], [200, 'GET /api/logs/0?x=y'], [401, 'GET /api/logs/0', wrong],
@@ -93,7 +94,7 @@ describe('The web API of control-board', LIMIT, () => {
         '/api/systems/0/pause/', '/api/systems/0/stop', '/api/systems/0x0/pause', '/api/systems//pause', '//', '/%2e',
         '/api/systems/99999999999999999999/pause', '/api/systems/0/PAUSE', '/api/systems/0/__proto__', '/page.html',
         '/../package.json', '*', '/api/systems%00', '/api/systems/evaluate', '/api/systems/1/evaluate',
-        '/api/systems/answer', '/api/systems/4/answer/',
+        '/api/systems/answer', '/api/systems/4/answer/', '/api/systems/withdraw', '/api/systems/4/withdraw/',
         '/api/systems/4/EVALUATE', '/api/systems/4/evaluate/', '/api/systems/4/evaluate-', '/api/systems/4/constructor',
         '/api/systems/4/toString', '/api/systems/4/status', '/api/systems/4/info', '/api/systems/4/0',
       ].flatMap((path): typeof rows => [[404, `GET ${path}`], [404, `POST ${path}`]]),
@@ -105,7 +106,7 @@ describe('The web API of control-board', LIMIT, () => {
       assert.ok(!response.text.includes(board.key), 'the key is nowhere');
     }
     assert.deepEqual([await take(FIRST), await take(FIRST)], ['save-state', 'save-state']);
-    for (const path of ['pause', 'answer']) {
+    for (const path of ['pause', 'answer', 'withdraw']) {
       const { error } = await (await board.post(`/api/systems/${NO_SYSTEM}/${path}`)).json() as { error?: string };
       assert.equal(error, `No system has the id ${NO_SYSTEM}: GET /api/systems lists them`, path);
     }
@@ -122,7 +123,7 @@ describe('The web API of control-board', LIMIT, () => {
     for (const path of ['/metrics', '/api/logs/0']) assert.equal((await get(path)).status, 200, path);
     for (const path of [
       '/api/systems/0/pause', '/api/systems/pause', '/api/systems/4/evaluate', '/api/systems', '/metrics', '/nothing',
-      '/api/systems/4/answer?id=x', '/api/logs/0',
+      '/api/systems/4/answer?id=x', '/api/systems/4/withdraw?id=x', '/api/logs/0',
     ]) {
       const line = `POST ${path}`;
       const response = await exchange(board.port, line, 'Host: localhost', `Authorization: Bearer ${viewKey}`);
@@ -409,6 +410,36 @@ describe('The web API of control-board', LIMIT, () => {
     const sent = (): string[] => webs[0]?.urls.filter((url) => url.startsWith('POST')) ?? [];
     await until(() => sent().length > 0);
     assert.deepEqual(sent().map((url) => url.replace(/by=[^&]*/, '')), ['POST /api/pause?&reason=x&within=0']);
+  });
+
+  it('pauses with an end only what knows that, and takes back what waits', async (t) => {
+    const commands = ['k3f-7', 'k3f-i8', '', '<b>'].map((id) => ({ id, command: 'save-state', state: 'waiting' }));
+    const webs = await Promise.all(['0.27.0', '0.26.9'].map((version) => {
+      return startWeb(t, () => ({ ...INFO, version, commands, result: 'ok', state: 'done' }));
+    }));
+    const one = await startBoard(t, webs.map(({ target }) => target));
+    const idsOf = async (index: number): Promise<unknown[]> => {
+      const { commands: listed } = await untilSystem(one, ({ commands: shown }) => shown.length === 4, index);
+      return listed.map(({ id }) => id).filter((id) => id !== undefined);
+    };
+    assert.deepEqual([await idsOf(0), await idsOf(1)], [['k3f-7'], []]);
+    for (const value of ['', '0', '-1', '1.5', '1h', '9999999']) {
+      const response = await one.post(`/api/systems/0/pause?for=${value}`);
+      assert.deepEqual([response.status, await response.json()], [400, { error: 'for must be a number of seconds' }]);
+    }
+    assert.equal((await one.post('/api/systems/pause?reason=x&for=7200')).status, 202);
+    const old = await untilSystem(one, ({ sent }) => sent.at(-1)?.state === 'failed', 1);
+    assert.equal(old.sent.at(-1)?.text, 'not paused: an end requires control.ts 0.27 or later');
+    const withdrawn = await one.post('/api/systems/0/withdraw?id=k3f-7&reason=y');
+    assert.deepEqual([withdrawn.status, await withdrawn.json()], [200, { result: 'ok' }]);
+    const sent = (index: number): string[] => {
+      const posted = webs[index]?.urls.filter((url) => url.startsWith('POST')) ?? [];
+      return posted.map((url) => url.replace(/by=[^&]*/, ''));
+    };
+    await until(() => sent(0).length === 2);
+    assert.deepEqual([sent(0).sort(), sent(1)], [[
+      'POST /api/pause?&reason=x&for=7200', 'POST /api/withdraw?id=k3f-7&&reason=y',
+    ], []]);
   });
 
   it('returns the latest 50 entries of a log on this machine, and nothing of other files', {
