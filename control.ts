@@ -327,12 +327,12 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
       const { at, first, size } = rings[kinds[slot] as Kind];
       Atomics.store(tails, at, (slot - first + 1) % size);
     },
-    /** Exchanges one state for another: false if another one has been faster. */
+    /** Exchanges a state, unless the other side was faster. */
     exchange(slot: number, from: State, to: State): boolean {
       const word = (Atomics.load(words, slot) & ~15) | states.indexOf(from);
       return Atomics.compareExchange(words, slot, word, (word & ~15) | states.indexOf(to)) === word;
     },
-    /** Withdraws a command that the host has not claimed. The result may follow, because only this thread reads it. */
+    /** Withdraws a command that is not claimed. The result follows: only this thread reads it. */
     withdraw(slot: number, result: string): boolean {
       if (!table.exchange(slot, 'open', 'withdrawn')) return false;
       times[4 * slot + endedAt] = readClock();
@@ -421,7 +421,7 @@ function openQueue(data: ThreadData, table: Table) {
       const { at, size } = rings[kind];
       return (Atomics.load(heads, at) - Atomics.load(tails, at) + size) % size;
     },
-    /** Whether a lane takes no more. Commands that are withdrawn take no place, unless there are too many. */
+    /** Whether a lane takes no more. Withdrawn commands take no place, unless there are too many. */
     isFull(lane: 'client' | 'own'): boolean {
       const { first, size } = rings[lane];
       const [tail, count] = [queue.tail(lane) - first, queue.count(lane)];
@@ -528,11 +528,11 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
       host.wakeIfAwaited();
     },
 
-    /** Sends the `resume` of each holder whose time has come, unless it is on the queue: nothing else is remembered. */
+    /** Sends the `resume` of each holder whose time has come, unless that waits or runs. */
     endHolds(): void {
       const { kinds } = data.table;
       const { slot, code, given: { holds = [] } } = table.present('status');
-      if (!/^paus/.test(statusNames[code] ?? '')) return; // it is about to end
+      if (!/^paus/.test(statusNames[code] ?? '')) return;
       for (const { by, until } of holds.filter(({ until: end = '' }) => Date.parse(end) <= Date.now())) {
         const text = JSON.stringify({ by, reason: 'the hold has ended', mine: true, arguments: { until } });
         const isSent = kinds.some((kind, at) => kind === 'client' && table.isPending(at) && table.textOf(at) === text);
@@ -576,14 +576,14 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
       return slot === undefined ? undefined : link.nameOf(slot);
     },
 
-    /** Withdraws a command. Returns what it is instead, nothing if it is withdrawn, or null if there is none. */
+    /** Withdraws a command. Returns why not, nothing if it is withdrawn, or null if there is none. */
     withdraw(id: string, result: string): string | null {
       const { kinds, rings } = data.table;
       const slot = kinds.findIndex((kind, one) => rings[kind].events[1] === 'outcome' && table.idOf(one) === id);
       if (slot === -1 || table.stateOf(slot) === 'free') return null;
       if (kinds[slot] === 'posted') return `${id} is a command of the program itself`;
       if (table.withdraw(slot, result) || table.stateOf(slot) === 'withdrawn') return '';
-      const state = table.stateOf(slot); // after the attempt
+      const state = table.stateOf(slot);
       const isOver = state === 'done' ? 'is done' : 'has failed';
       return `${id} ${state === 'claimed' ? 'is being taken' : state === 'taken' ? 'is running' : isOver}`;
     },
@@ -1333,7 +1333,7 @@ function createRoutes(data: ThreadData, link: Link, server: HttpServer) {
         if (obstacle !== '') return server.send(connection, prepare(501, { error: obstacle }));
         const options = readOptions(given);
         const { holds = [] } = options.until === undefined ? {} : table.present('status').given;
-        const isNameless = holds.length > 14 && holds.every(({ by }) => by !== options.by); // see addHold()
+        const isNameless = holds.length > 14 && holds.every(({ by }) => by !== options.by);
         const error = `${holds.length} hold the pause already: that of ${options.by} would have no end`;
         if (isNameless) return server.send(connection, prepare(409, { error }));
         limit = limitIn(given);
@@ -1356,7 +1356,7 @@ function createRoutes(data: ThreadData, link: Link, server: HttpServer) {
   return routes;
 }
 
-/** Handles what goes past the queue: a program that asks or computes takes no commands. */
+/** Handles answers and withdrawals, past the queue. */
 function createDirect(link: Link, server: HttpServer) {
   const { host, table } = link;
   const ok = prepare(200, { result: 'ok' });
@@ -1387,7 +1387,7 @@ function createDirect(link: Link, server: HttpServer) {
       if (isAnswered) direct.confirm(connection);
       else direct.answer(connection, id, { by, reason }); // it has just ended
     },
-    /** May be repeated, also by others, because a response can be lost: the outcome keeps the first name. */
+    /** Again and again: a response may be lost. The outcome keeps the first name. */
     withdraw(connection: Connection, id: string, { by = '', reason = '' }: Given): void {
       const refusal = refuseBody('withdraw', connection.body);
       if (refusal !== null) return server.send(connection, refusal);
@@ -1406,7 +1406,7 @@ function createDirect(link: Link, server: HttpServer) {
   return direct.handle;
 }
 
-/** Refuses a body where none is taken. An empty object counts as none. */
+/** Refuses a body other than an empty object. */
 function refuseBody(command: string, body: Buffer): PreparedResponse | null {
   const isLarge = body.length > 4096;
   if (!isLarge && /^(\{\s*\}|null|)$/.test(body.toString('latin1').trim())) return null;
@@ -2235,7 +2235,7 @@ export class WebApiServer<Name extends string = never> {
     const holds = running === 'resume' ? [] : running === 'pause' ? this.#holdsAfterPause() : this.#published.holds;
     return holds.length > 0 && holds.every((hold) => isReleasedBy(given, hold)); // else it only releases a hold
   }
-  /** Returns the holds once the `pause` that runs has succeeded. */
+  /** The holds once the `pause` that runs has succeeded. */
   #holdsAfterPause(): readonly Hold[] {
     const { by = SOMEBODY, reason, until } = this.#readRequest();
     return addHold(this.#published.holds, { by, reason, until });
@@ -2274,7 +2274,7 @@ export class WebApiServer<Name extends string = never> {
     do {
       this.#found = undefined;
       if (!this.#isSampling) this.#found = this.#look();
-    } while (!this.#claim(this.#found, before)); // else it has just been withdrawn
+    } while (!this.#claim(this.#found, before)); // else it is withdrawn
     if (this.#found !== before) this.#foundAt = readClock();
     return this.#found !== undefined;
   }
@@ -2286,7 +2286,7 @@ export class WebApiServer<Name extends string = never> {
     return this.#table.exchange(found, 'open', 'claimed');
   }
 
-  /** Ends the next command of a lane, which is never delivered: because of an error, it has expired, or it releases. */
+  /** Ends the next command of a lane, which is never delivered. */
   #dispose(slot: number, error: string = ''): void {
     if (this.#taken !== undefined) this.#readRequest(); // before later commands can overwrite it
     const limitMs = this.#table.expiredAfter(slot);
@@ -2559,7 +2559,7 @@ export type WebApiReply =
   /** 1 to 86,400 seconds, after which the command is no longer delivered. */ expires?: number | undefined;
   /** 0 to 86,400 seconds, after which a `shutdown` kills, or a `pause` stops what control-run runs. */
   within?: number | undefined;
-  /** For `pause`: 1 to 2,592,000 seconds, after which the server ends it as `mine` does. Requires `by`. */
+  /** For `pause`: 1 to 2,592,000 seconds, after which it ends as by `mine`. Requires `by`. */
   for?: number | undefined;
   /** For `resume`: releases only the hold of the sender. */ mine?: boolean | undefined;
   /** The tag of an earlier reply, for `status` and `info`. */ tag?: string | undefined;
@@ -2649,10 +2649,10 @@ export class WebApiClient {
     for (const [name, text] of Object.entries({ by, reason, id })) check(name, text, 'string', 'a string');
     const json = JSON.stringify(options.arguments);
     if (json !== undefined) check('arguments', options.arguments, 'object', 'an object');
-    checkInteger('wait', wait ?? 1, 1, 300);
-    checkInteger('expires', expires ?? 1, 1, 86_400);
-    checkInteger('within', within ?? 0, 0, 86_400);
-    checkInteger('for', duration ?? 1, 1, 2_592_000);
+    checkInteger('wait', wait, 1, 300);
+    checkInteger('expires', expires, 1, 86_400);
+    checkInteger('within', within, 0, 86_400);
+    checkInteger('for', duration, 1, 2_592_000);
     if (mine !== undefined) check('mine', mine, 'boolean', 'a boolean');
     const timeoutMs = this.#timeoutMs + (wait ?? 0) * 1000;
     const end = new AbortController();
@@ -2970,7 +2970,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
           const result = system.step(control);
           if (isPromise(result)) await result;
         } catch (error: any) {
-          // Each interruption excuses one step: what has caused it may be withdrawn. Later, the step has an old signal.
+          // Each interruption excuses one step: its cause may be withdrawn. A later step has an old signal.
           if (!interruptions.delete(error) && !interruptions.delete(error?.cause)) throw error;
         }
       }
@@ -3043,7 +3043,8 @@ function check(name: string, value: unknown, type: string, form: string, isValid
   throw isType ? new RangeError(message) : new TypeError(message);
 }
 
-function checkInteger(name: string, value: number, least: number, most: number): void {
+function checkInteger(name: string, value: number | undefined, least: number, most: number): void {
+  if (value === undefined) return;
   const isValid = Number.isInteger(value) && value >= least && value <= most;
   check(name, value, 'number', `an integer from ${least} to ${most}`, isValid);
 }

@@ -510,7 +510,8 @@ export async function follow(client: PrintableClient, command: string, options: 
   const isLate = outcome === 'pending' || (outcome === 'offline' && (reply.ok || reply.fault === 'silent'));
   const participle = PARTICIPLES.get(command);
   const verdict = participle ? `not ${participle}` : `${command} ${isLate ? 'not done' : 'failed'}`;
-  const isCancelled = isShutdown && report.state === 'failed' && status !== null;
+  const isWithdrawn = /^withdrawn( by |: |$)/.test(error);
+  const isCancelled = isShutdown && report.state === 'failed' && status !== null && !isWithdrawn;
   const now = isCancelled ? `, now ${status}` : '';
   const retry = /ENOSPC|EDQUOT/.test(error) ? 'free space and retry' : 'retry';
   const advice = isCancelled ? `; ${retry}, or end it with SIGTERM (loses what is not saved)` : '';

@@ -89,8 +89,8 @@ export const MENDS: readonly Mend[] = [
     edits: [['bin/run/keeper.ts', '`keeper-${process.pid}`', '`control-run-keeper-${process.pid}`']],
   },
   {
-    bug: 'A `pause --for` that was interrupted',
-    edits: [['bin/client/lease.ts', "paused.length === 0 ? '' : rest", 'rest']],
+    bug: 'A `pause --for` never ended',
+    edits: [['control.ts', 'link.endHolds, ', '']],
   },
   {
     bug: 'With several `--via`, the error',
@@ -110,7 +110,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'Own commands that filled the queue',
-    edits: [['control.ts', 'if (queue.count(lane) >=', "if (queue.count('client') + queue.count('own') >="]],
+    edits: [['control.ts', 'if (queue.isFull(lane))', "if (queue.isFull('client') || queue.isFull('own'))"]],
   },
   {
     bug: 'Own commands that waited at a shutdown',
@@ -135,7 +135,7 @@ export const MENDS: readonly Mend[] = [
     bug: 'After the clock was set',
     edits: [
       ['control.ts', 'openedAt] = readClock();', 'openedAt] = Date.now();'],
-      ['control.ts', 'endedAt] = readClock();', 'endedAt] = Date.now();'],
+      ['control.ts', 'else times[4 * slot + endedAt] = readClock();', 'else times[4 * slot + endedAt] = Date.now();'],
     ],
   },
   {
