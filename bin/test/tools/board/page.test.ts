@@ -225,6 +225,38 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await board.takes('0/resume');
   });
 
+  it('pauses for a time, and takes back what waits', async () => {
+    await board.open({ name: 'trainer' });
+    const choose = async (value: string): Promise<void> => {
+      await browser.click('.body button', 0);
+      await browser.find('dialog select:not([hidden])');
+      await browser.run('document.querySelector("dialog select").value = arguments[0]', value);
+    };
+    await choose('7200');
+    await confirm('lunch');
+    await board.takes('0/pause?reason=lunch&for=7200');
+    await choose('1800');
+    await browser.click('#cancel');
+    await browser.click('.body button', 2);
+    await browser.find('dialog[open] select[hidden]');
+    await confirm();
+    await board.takes('0/shutdown');
+    const commands = [
+      { text: 'shutdown by ana waiting for 3 s (k3f-7)', state: 'waiting', id: 'k3f-7' },
+      { text: 'save-state done in 0.10 s', state: 'done' },
+    ];
+    await board.show({ name: 'trainer', commands });
+    await browser.click('.commands button:not([hidden])');
+    await board.takes('0/withdraw?id=k3f-7');
+    board.refusal = [409, 'k3f-7 is running'];
+    await browser.click('.commands button:not([hidden])');
+    await board.takes('0/withdraw?id=k3f-7');
+    await sees(browser, ({ unsent }) => assert.equal(unsent, 'not sent: k3f-7 is running'));
+    board.refusal = null;
+    await board.show({ name: 'trainer', commands: commands.slice(1) });
+    assert.equal((await browser.findAll('.commands button:not([hidden])')).length, 0);
+  });
+
   it('offers to end, or to stop in its step, a program that lets a command wait, and where it is', async () => {
     for (const [late, button] of [['shutdown', 'Kill now'], ['pause', 'Freeze now']] as const) {
       const sent = [{ id: 1, command: late, state: 'sent', text: '' } as const];
