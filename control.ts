@@ -2173,8 +2173,8 @@ export class WebApiServer<Name extends string = never> {
 
   /**
    * Puts a command of the program itself on the queue, ahead of those of clients, also without a server. By default,
-   * `by` is `itself`; texts are truncated to 200 characters; a pause may have an end. Returns false
-   * if `maxQueueSize` such commands wait.
+   * `by` is `itself`; texts are truncated to 200 characters; a pause may have an end. Returns false if `maxQueueSize`
+   * such commands wait.
    */
   post(command: ControlCommand, options: Pick<CommandRequest, 'by' | 'reason' | 'until'> = {}): boolean {
     const code = COMMANDS.indexOf(command);
