@@ -62,10 +62,8 @@ const SERVER_OPTIONS = [
   'systemStatus', 'describe', 'commands', 'host', 'port', 'autoReport', 'cause', 'onOverdue', 'readStack',
   ...BASE_OPTIONS,
 ];
-const LIMITS = ['expires', 'within', 'for'];
-const REQUEST_OPTIONS = ['wait', 'by', 'reason', ...LIMITS, 'mine', 'arguments', 'id', 'tag', 'signal'];
+const CLIENT_OPTIONS = ['wait', 'by', 'reason', 'expires', 'within', 'for', 'mine', 'arguments', 'id', 'tag', 'signal'];
 const READABLE = ['status', 'info', 'stack']; // endpoints
-const DIRECT = ['answer', 'withdraw']; // past the queue
 const LAUNCH_OPTIONS = ['webApiAddress', 'startPaused', ...BASE_OPTIONS];
 const interruptions: WeakSet<object> = new WeakSet(); // the errors by which commands interrupt steps
 const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const; // launch() handles them
@@ -209,7 +207,7 @@ function ringBell({ memory, waiters }: ThreadData, bell: number): void {
 // - The word of a record is its number, modulo 2²⁸, and its state: open, taken, and done or failed; a question is open,
 //   and done, expired or withdrawn. It is written after the record. Then only the word is exchanged: whoever does that
 //   first has taken the command or ended the question. Readers compare it before and after, and read no text meanwhile.
-// - The thread withdraws a command only while it is open: the host claims the one that hasCommands() has announced.
+// - The host claims what it announces or ends, because the thread withdraws only open commands.
 // - One counter, ACCEPTED, numbers commands and questions in order. A number that a dying thread did not use is a gap.
 //   What the host reports (status, detail, declarations) is done at once, and numbered by slot.
 // - `logged` is the word that the log has. Whoever overwrites a slot adds to LOST what the log lacks of it. The thread
@@ -255,15 +253,16 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
       }
     },
 
-    /** Returns, in order, the records opened last, and of a lane those taken last and next. */
-    recent(wanted: Kind[], count: number): SlotRecord[] {
+    /** Returns, in order, the records opened last, the one taken last, and another one. */
+    recent(wanted: Kind[], count: number, other?: number): SlotRecord[] {
       const slots = wanted.flatMap((kind) => {
         const { at, first, size } = rings[kind];
         const [head, tail] = [Atomics.load(heads, at), Atomics.load(tails, at)];
-        const places = [tail - 1, tail, ...Array.from({ length: count }, (_, index) => head - 1 - index)];
-        return Array.from(new Set(places.map((place) => first + (place + 2 * size) % size)));
+        const places = [tail - 1, ...Array.from({ length: count }, (_, index) => head - 1 - index)];
+        return places.map((place) => first + (place + 2 * size) % size);
       });
-      const records = slots.map(table.read).filter(({ state }) => state !== 'free' && state !== 'writing');
+      const all = Array.from(new Set(slots.concat(other ?? [])));
+      const records = all.map(table.read).filter(({ state }) => state !== 'free' && state !== 'writing');
       return records.sort((one, other) => (one.number - other.number) | 0);
     },
     questions(): SlotRecord[] { return table.recent(['question'], rings.question.size); },
@@ -322,21 +321,22 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
       onChange();
       return true;
     },
-    /** Lets the next command of a lane be the one behind this one. */
-    pass(slot: number): void {
+    pass(slot: number): void { // its lane goes on behind it
       const { at, first, size } = rings[kinds[slot] as Kind];
       Atomics.store(tails, at, (slot - first + 1) % size);
     },
-    /** Exchanges a state, unless the other side was faster. */
+    /** Claims a command that waits, unless it is withdrawn. */
+    claim(slot: number) { return table.exchange(slot, 'open', 'claimed') || table.stateOf(slot) === 'claimed'; },
+    /** Exchanges a state, unless it has changed. */
     exchange(slot: number, from: State, to: State): boolean {
       const word = (Atomics.load(words, slot) & ~15) | states.indexOf(from);
       return Atomics.compareExchange(words, slot, word, (word & ~15) | states.indexOf(to)) === word;
     },
-    /** Withdraws a command that is not claimed. The result follows: only this thread reads it. */
+    /** Withdraws a command that is not claimed, and only then writes the result. */
     withdraw(slot: number, result: string): boolean {
       if (!table.exchange(slot, 'open', 'withdrawn')) return false;
       times[4 * slot + endedAt] = readClock();
-      sizes[2 * slot + 1] = texts.write(result, table.roomOf(slot) + resultAt);
+      Atomics.store(sizes, 2 * slot + 1, texts.write(result, table.roomOf(slot) + resultAt));
       Atomics.add(memory, cells.CHANGES, 1);
       return true;
     },
@@ -345,8 +345,8 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
       for (;;) {
         const word = Atomics.load(words, slot);
         const [number, code] = [Atomics.load(numbers, slot), Atomics.load(codes, slot)];
-        const withResult = kinds[slot] === 'question' ? [done] : [done, failed, withdrawn];
-        const hasResult = withResult.includes(word & 15); // not that of an answer that came too late
+        // Not the result of an answer that came too late.
+        const hasResult = (kinds[slot] === 'question' ? [done] : [done, failed, withdrawn]).includes(word & 15);
         const text = (word & 15) === writing ? '' : table.textOf(slot);
         const result = hasResult ? table.textOf(slot, 1) : '';
         const [at = 0, took = 0, opened = 0, ended = 0] = times.slice(4 * slot, 4 * slot + 4);
@@ -387,12 +387,11 @@ type Result = Partial<CommandInfo>; // or an answer
 function allocateTable(idPrefix: string, maxQueueSize: number) {
   const rings = {} as Record<Kind, { at: number; first: number; size: number; isReport: boolean; events: string[] }>;
   const kinds: Kind[] = []; // by slot, as the rest
-  const spare = 32; // 16 taken ones for /api/info, and 16 more: see enqueue()
-  const laneSize = 2 * maxQueueSize + spare; // half of those that wait may be withdrawn
+  const laneSize = 2 * maxQueueSize + 32; // 16 taken and 16 spare ones: see enqueue()
   for (const [kind, size, ...events] of [
     ['client', laneSize, 'command', 'outcome'], // a lane of the queue: the four commands
     ['own', laneSize, 'command', 'outcome'], // the other one: own commands
-    ['posted', maxQueueSize + spare, 'command', 'outcome'], // commands of the program itself, opened by the host
+    ['posted', maxQueueSize + 32, 'command', 'outcome'], // commands of the program itself, opened by the host
     ['question', 128, 'ask', 'answer'], // by the host; at most 16 are open, and the log takes the others in 250 ms
     ['detail', 4], ['declarations', 4], ['status', 128, 'status'], // by the host; the latest counts
   ] as [kind: Kind, size: number, ...events: string[]][]) {
@@ -499,7 +498,7 @@ function tidy(text: string, maxLength: number = 200): string {
 
 /** What the thread can do to the host, and knows of it. */
 function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
-  const { memory, cells, commandNames, statusNames } = data;
+  const { memory, cells, commandNames, statusNames, table: { kinds, rings, limits } } = data;
   const table = openTable(data, readClock, () => {}); // callers tell the host, by SEQUENCE
   const queue = openQueue(data, table);
   const host = followHost(data, table);
@@ -530,7 +529,6 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
 
     /** Sends the `resume` of each holder whose time has come, unless that waits or runs. */
     endHolds(): void {
-      const { kinds } = data.table;
       const { slot, code, given: { holds = [] } } = table.present('status');
       if (!/^paus/.test(statusNames[code] ?? '')) return;
       for (const { by, until } of holds.filter(({ until: end = '' }) => Date.parse(end) <= Date.now())) {
@@ -542,13 +540,20 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
       }
     },
 
+    /** Returns who holds the pause or waits for it. */
+    holders(): unknown[] {
+      const slots = Array.from(kinds.keys()).filter((slot) => kinds[slot] === 'client' && table.isPending(slot));
+      const pauses = slots.filter((slot) => link.nameOf(slot) === 'pause').map((slot) => table.read(slot).given);
+      return Array.from(new Set([...table.present('status').given.holds ?? [], ...pauses].map(({ by }) => by)));
+    },
+
     /** Kills the program if a shutdown has no outcome in time, or tells the supervisor. */
     enforce(): void {
-      const { first, size } = data.table.rings.client;
+      const { first, size } = rings.client;
       for (let slot = first; slot < first + size; slot += 1) {
         if (!link.isOverdue(slot)) continue;
         if (data.isSupervisor) {
-          Atomics.store(data.table.limits, slot, 0); // it is told once
+          Atomics.store(limits, slot, 0); // it is told once
           report({ type: 'overdue', command: link.nameOf(slot) });
         } else if (table.stateOf(slot) === 'expired' || table.change(slot, 'expired')) {
           process.on('exit', link.kill); // after the removal of the socket, even if the host ends the thread first
@@ -560,7 +565,7 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
     },
     /** Whether a command without an outcome has exceeded its `within`: a limit below 0. */
     isOverdue(slot: number): boolean {
-      const limit = -1 - Atomics.load(data.table.limits, slot);
+      const limit = -1 - Atomics.load(limits, slot);
       const isOpen = table.isPending(slot) || table.stateOf(slot) === 'expired'; // a thread may have died at the kill
       return limit >= 0 && isOpen && readClock() - table.openedAt(slot) >= limit;
     },
@@ -578,14 +583,12 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
 
     /** Withdraws a command. Returns why not, nothing if it is withdrawn, or null if there is none. */
     withdraw(id: string, result: string): string | null {
-      const { kinds, rings } = data.table;
       const slot = kinds.findIndex((kind, one) => rings[kind].events[1] === 'outcome' && table.idOf(one) === id);
       if (slot === -1 || table.stateOf(slot) === 'free') return null;
       if (kinds[slot] === 'posted') return `${id} is a command of the program itself`;
       if (table.withdraw(slot, result) || table.stateOf(slot) === 'withdrawn') return '';
-      const state = table.stateOf(slot);
-      const isOver = state === 'done' ? 'is done' : 'has failed';
-      return `${id} ${state === 'claimed' ? 'is being taken' : state === 'taken' ? 'is running' : isOver}`;
+      const words: Partial<Record<State, string>> = { claimed: 'is being taken', taken: 'is running', done: 'is done' };
+      return `${id} ${words[table.stateOf(slot)] ?? 'has failed'}`;
     },
 
     nameOf(slot: number): string { return commandNames[table.codeOf(slot)] ?? ''; },
@@ -599,7 +602,7 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
     },
     info(): object {
       const asked = table.questions();
-      const records = table.recent(['client', 'own', 'posted'], 16);
+      const records = table.recent(['client', 'own', 'posted'], 16, queue.find(queue.isValid));
       const { code, at, given: { by, reason, holds } } = table.present('status'); // not older than the outcomes
       const ended = asked.filter(({ state }) => state !== 'open').sort((one, other) => one.ended - other.ended);
       for (const one of ended) records.splice(records.filter(({ opened }) => opened <= one.ended).length, 0, one);
@@ -738,8 +741,7 @@ function commandOf(record: SlotRecord, commandNames: readonly string[]): Command
   const isQuestion = record.kind === 'question';
   const isKilled = state === 'expired' && !isQuestion; // by `within`
   const killed = `the program has not ended within ${given.within} s and is killed`;
-  const ended = state === 'expired' || state === 'withdrawn' ? state : undefined;
-  const error = isKilled ? killed : record.result.error ?? ended;
+  const error = isKilled ? killed : record.result.error ?? (/^(expired|withdrawn)$/.test(state) ? state : undefined);
   const { by, reason, arguments: values } = isQuestion ? record.result : given;
   const isShown = isQuestion || JSON.stringify(values ?? '').length <= 200;
   return {
@@ -1332,10 +1334,9 @@ function createRoutes(data: ThreadData, link: Link, server: HttpServer) {
         const obstacle = given.has('within') ? data.obstacles[command as 'pause'] : '';
         if (obstacle !== '') return server.send(connection, prepare(501, { error: obstacle }));
         const options = readOptions(given);
-        const { holds = [] } = options.until === undefined ? {} : table.present('status').given;
-        const isNameless = holds.length > 14 && holds.every(({ by }) => by !== options.by);
-        const error = `${holds.length} hold the pause already: that of ${options.by} would have no end`;
-        if (isNameless) return server.send(connection, prepare(409, { error }));
+        const names = options.until === undefined ? [] : link.holders();
+        const error = `${names.length} hold the pause already: that of ${options.by} would have no end`;
+        if (names.length > 14 && !names.includes(options.by)) return server.send(connection, prepare(409, { error }));
         limit = limitIn(given);
         text = JSON.stringify(Object.assign(options, declared));
       }
@@ -1387,7 +1388,7 @@ function createDirect(link: Link, server: HttpServer) {
       if (isAnswered) direct.confirm(connection);
       else direct.answer(connection, id, { by, reason }); // it has just ended
     },
-    /** Again and again: a response may be lost. The outcome keeps the first name. */
+    /** Repeatable: a response may be lost. The outcome keeps the first name. */
     withdraw(connection: Connection, id: string, { by = '', reason = '' }: Given): void {
       const refusal = refuseBody('withdraw', connection.body);
       if (refusal !== null) return server.send(connection, refusal);
@@ -2037,7 +2038,7 @@ export class WebApiServer<Name extends string = never> {
       slot = this.#isSampling ? undefined : this.#look();
       if (slot === undefined) throw new EmptyError('The command queue is empty');
     } while (!this.#table.change(slot, 'taken'));
-    this.#claim(undefined);
+    this.#release();
     this.#lookAnew(); // so that the next poll completes it, whatever SEQUENCE is
     this.#request = null;
     this.#running = this.#taken = slot;
@@ -2201,8 +2202,8 @@ export class WebApiServer<Name extends string = never> {
     this.#running = undefined; // first, because the value may call report()
     const command = this.#nameOf(slot);
     const isDone = !('error' in outcome);
-    const isActive = STATUSES[this.#published.code] === ACTIVE;
-    if (command === 'pause' && isDone && !isActive) this.#setHolds(this.#holdsAfterPause());
+    const isPaused = command === 'pause' && isDone && STATUSES[this.#published.code] !== ACTIVE;
+    if (isPaused) this.#setHolds(this.#holdsAfterPause());
     const table = this.#table;
     const given = command === 'resume' ? table.read(slot).given : {};
     const isVain = given.arguments !== undefined && this.#published.holds.some((hold) => isReleasedBy(given, hold));
@@ -2225,8 +2226,8 @@ export class WebApiServer<Name extends string = never> {
 
   /** Whether a command that waits is to be delivered. While one runs, this decides as if that had succeeded. */
   #isDue(slot: number): boolean {
-    if (slot === this.#found) return true;
-    if (!this.#queue.isValid(slot)) return false;
+    const isFound = slot === this.#found && this.#table.isPending(slot);
+    if (isFound || !this.#queue.isValid(slot)) return isFound;
     const command = this.#nameOf(slot);
     const running = this.#runningName;
     if (command === undefined) return running !== 'shutdown'; // an own command
@@ -2235,7 +2236,7 @@ export class WebApiServer<Name extends string = never> {
     const holds = running === 'resume' ? [] : running === 'pause' ? this.#holdsAfterPause() : this.#published.holds;
     return holds.length > 0 && holds.every((hold) => isReleasedBy(given, hold)); // else it only releases a hold
   }
-  /** The holds once the `pause` that runs has succeeded. */
+  /** The holds once the pause that runs is done. */
   #holdsAfterPause(): readonly Hold[] {
     const { by = SOMEBODY, reason, until } = this.#readRequest();
     return addHold(this.#published.holds, { by, reason, until });
@@ -2270,29 +2271,29 @@ export class WebApiServer<Name extends string = never> {
 
   /** Looks anew. What this finds neither expires nor can be withdrawn before the next poll or take. */
   #poll(): boolean {
+    if (this.#isSampling) return false;
     const before = this.#found;
+    let found: number | undefined;
     do {
-      this.#found = undefined;
-      if (!this.#isSampling) this.#found = this.#look();
-    } while (!this.#claim(this.#found, before)); // else it is withdrawn
-    if (this.#found !== before) this.#foundAt = readClock();
-    return this.#found !== undefined;
+      this.#release();
+      found = this.#look();
+      this.#release(); // what a callback has found
+    } while (found !== undefined && !this.#table.claim(found));
+    if (found !== before) this.#foundAt = readClock();
+    return (this.#found = found) !== undefined;
   }
-  /** Claims what a look has found instead of what the one before has. Returns false if it is withdrawn. */
-  #claim(found: number | undefined, before: number | undefined = this.#found): boolean {
-    this.#found = found;
-    if (before !== found && before !== undefined) this.#table.exchange(before, 'claimed', 'open');
-    if (found === undefined || this.#table.stateOf(found) === 'claimed') return true;
-    return this.#table.exchange(found, 'open', 'claimed');
+  #release(): void {
+    if (this.#found !== undefined) this.#table.exchange(this.#found, 'claimed', 'open');
+    this.#found = undefined;
   }
 
   /** Ends the next command of a lane, which is never delivered. */
   #dispose(slot: number, error: string = ''): void {
     if (this.#taken !== undefined) this.#readRequest(); // before later commands can overwrite it
     const limitMs = this.#table.expiredAfter(slot);
-    if (!this.#table.isPending(slot)) return this.#table.pass(slot); // it is withdrawn
+    if (!this.#table.claim(slot)) return this.#table.pass(slot); // it is withdrawn
     if (error !== '' || limitMs > 0) return this.#fail(slot, error || `expired after ${limitMs / 1000} s`);
-    if (!this.#table.change(slot, 'taken')) return; // first: systemStatus(), which #setHolds() calls, may look, too
+    this.#table.change(slot, 'taken'); // first, because systemStatus(), which #setHolds() calls, may look, too
     const { given } = this.#table.read(slot);
     const { holds } = this.#published;
     const left = holds.filter((hold) => !isReleasedBy(given, hold));
@@ -2644,7 +2645,7 @@ export class WebApiClient {
   /** Requests `status`, `info`, `stack` or a command, and resolves with the outcome. `wait` extends the time limit. */
   async request(endpoint: string, options: RequestOptions = {}): Promise<WebApiReply> {
     check('endpoint', endpoint, 'string', 'status, info, stack or the name of a command', COMMAND_NAME.test(endpoint));
-    checkOptions('request', options, REQUEST_OPTIONS);
+    checkOptions('request', options, CLIENT_OPTIONS);
     const { wait, expires, within, for: duration, mine, by = '', reason = '', id = '', signal } = options;
     for (const [name, text] of Object.entries({ by, reason, id })) check(name, text, 'string', 'a string');
     const json = JSON.stringify(options.arguments);
@@ -3011,9 +3012,8 @@ function encode(value: unknown): string {
 /** Checks who, why, since and until when, and returns them as they are published. */
 function checkCause({ by = '', reason = '', since = new Date().toISOString(), until }: StatusCause): Hold {
   for (const text of [by, reason]) check('by and reason', text, 'string', 'strings');
-  for (const [name, time] of Object.entries({ since, until: until ?? since })) {
-    check(name, time, 'string', 'a time in ISO 8601', Date.parse(time) >= 0);
-  }
+  const times = Object.entries({ since, until: until ?? since });
+  for (const [name, time] of times) check(name, time, 'string', 'a time in ISO 8601', Date.parse(time) >= 0);
   const [from, end] = [since, until].map((time) => time && new Date(time).toISOString());
   return { by: tidy(by) || undefined, reason: tidy(reason) || undefined, since: from as string, until: end };
 }
@@ -3068,7 +3068,7 @@ function checkToken(token: unknown): void {
   if (token.length < 16 || token.length > 1024) throw new RangeError(`${message} ${token.length}`);
 }
 
-function checkCommands(commands: object, reserved: string[] = [...COMMANDS, ...READABLE, ...DIRECT]): string {
+function checkCommands(commands: object, taken: string[] = [...COMMANDS, ...READABLE, 'answer', 'withdraw']): string {
   check('commands', commands, 'object', 'an object');
   const json = JSON.stringify(commands);
   const description: Parameter = { type: 'string', default: '' };
@@ -3076,7 +3076,7 @@ function checkCommands(commands: object, reserved: string[] = [...COMMANDS, ...R
   const minimum: Parameter = { type: 'number', default: 0 };
   const maxLength: Parameter = { type: 'integer', minimum: 0, default: 0 };
   for (const [name, declaration] of Object.entries<CommandDeclaration>(JSON.parse(json))) {
-    const isFree = COMMAND_NAME.test(name) && !reserved.includes(name);
+    const isFree = COMMAND_NAME.test(name) && !taken.includes(name);
     check('the name of a command', name, 'string', 'a letter and up to 31 of a–z, 0–9 and -, not in use', isFree);
     checkOptions(name, declaration, ['description', 'parameters']);
     const { parameters = {}, ...words } = declaration;

@@ -94,12 +94,12 @@ async function route(context: Context, request: IncomingMessage, response: Serve
     await Promise.race([systems.read(), sleep(SCRAPE_MS)]);
     return send(response, 200, formatMetrics(systems.all), { 'Content-Type': METRICS_TYPE });
   }
-  const [, settled, endpoint] = /^\/api\/systems\/(\d+)\/(answer|withdraw)$/.exec(path) ?? [];
+  const [, settled, how = ''] = /^\/api\/systems\/(\d+)\/(answer|withdraw)$/.exec(path) ?? [];
   if (settled !== undefined) {
     checkMethod(request, 'POST');
     const given = [query.get('id') ?? '', query.get('reason') ?? ''] as const;
-    const values = endpoint === 'answer' ? await readArguments(request) : undefined;
-    const outcome = await systems.settle(Number(settled), endpoint as 'answer', ...given, values);
+    const values = how === 'answer' ? await readArguments(request) : undefined;
+    const outcome = await systems.settle(Number(settled), how, ...given, values);
     if (outcome === undefined) throw unknown(settled);
     return send(response, ...outcome);
   }
@@ -119,7 +119,7 @@ async function route(context: Context, request: IncomingMessage, response: Serve
 function limitsIn(query: URLSearchParams): Limits {
   const [within, duration] = [query.get('within'), query.get('for')];
   if (within !== null && within !== '0') throw new Refusal(400, 'within must be 0');
-  if (duration !== null && !/^[1-9]\d{0,5}$/.test(duration)) throw new Refusal(400, 'for must be a number of seconds');
+  if (duration !== null && !/^[1-9]\d{0,6}$/.test(duration)) throw new Refusal(400, 'for must be a number of seconds');
   return { ...within !== null && { within: 0 }, ...duration !== null && { for: Number(duration) } };
 }
 

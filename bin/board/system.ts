@@ -4,7 +4,7 @@ import { BY, isCurrent, OFFLINE } from '../shared/client.ts';
 import { stackIn } from '../shared/declared.ts';
 import { commandsOf, hasEnded } from '../shared/describe.ts';
 import { type Fold, hasLog, readHistory } from '../shared/log.ts';
-import { describeDone, follow, FollowedSystem } from '../shared/system.ts';
+import { describeDone, follow, FollowedSystem, type FollowOptions } from '../shared/system.ts';
 import { type Body, excerpt, excerptOf, timeIn } from '../shared/text.ts';
 import { type Field, fieldsIn, type View, viewOf } from '../shared/view.ts';
 import {
@@ -38,11 +38,7 @@ export interface State extends Omit<View, 'asks'> {
   hasLog: boolean;
 }
 
-/** In seconds. */
-export interface Limits {
-  within?: number;
-  for?: number;
-}
+export type Limits = Pick<FollowOptions, 'within' | 'for'>;
 
 export interface SentCommand {
   /** Increases with each command. */
@@ -175,11 +171,9 @@ export class BoardSystem extends FollowedSystem {
    * Sends the answer to a question, or withdraws a command. It needs no queue, so the outcome is the response. Returns
    * the status code and the body for the page.
    */
-  async settle(
-    endpoint: 'answer' | 'withdraw', id: string, reason: string, values?: object,
-  ): Promise<[statusCode: number, body: object]> {
+  async settle(how: string, id: string, reason: string, values?: object): Promise<[statusCode: number, body: object]> {
     const { client } = this;
-    const reply = await client.request(endpoint, { id, arguments: values, by: BY, reason });
+    const reply = await client.request(how, { id, arguments: values, by: BY, reason });
     if (reply.ok) return [200, { result: 'ok' }];
     const { statusCode = 0, error, body } = reply;
     const parameter = excerptOf(body['parameter']) || undefined;

@@ -81,11 +81,19 @@ export const withdraw: Verb = verb({
     if (isCommandId(id ?? '')) return `${id}`;
     throw new UsageError(`the ID must be that of a command, such as k3f-7, got ${quote(id)}`);
   },
-  targets: () => ({ several: 'mistake' }),
-  run: ({ argument: id, values: { by = BY, reason }, each }) => each(async ({ client }) => {
-    const reply = await client.request('withdraw', { id, by, reason });
-    return reply.ok ? { exitCode: EXIT.DONE, text: 'withdrawn', json: { result: reply.original, id } } : failure(reply);
-  }),
+  targets: () => ({ several: 'all' }),
+  async run({ argument: id, values: { by = BY, reason }, targets, each }) {
+    const asked = await inParallel(targets, async (target) => {
+      return [target, await target.client.request('withdraw', { id, by, reason })] as const;
+    });
+    const found = asked.filter(([, reply]) => reply.ok || reply.statusCode !== 404); // the others lack the command
+    const replies = new Map(found.length > 0 ? found : asked);
+    await each(async (target) => {
+      const reply = replies.get(target);
+      if (reply?.ok !== true) return reply === undefined ? null : failure(reply);
+      return { exitCode: EXIT.DONE, text: 'withdrawn', json: { result: reply.original, id } };
+    });
+  },
 });
 
 /** @param sent The id, the arguments and who sends them. */

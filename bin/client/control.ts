@@ -1,9 +1,8 @@
-// control-client pause, resume, save-state and shutdown; lease.ts has resume --mine.
+// control-client pause, resume, save-state and shutdown.
 
 import { parseDuration, parseFuture, UsageError } from '../shared/cli.ts';
 import { COMMANDS } from '../shared/commands.ts';
-import { resumeMine } from './lease.ts';
-import { checkSender, checkSending, send, SENDING, withWaiting } from './send.ts';
+import { checkSender, checkSending, resumeMine, send, SENDING, withWaiting } from './send.ts';
 import { type Verb, verb } from './verb.ts';
 
 const HOLD_DAYS = 30;
@@ -36,11 +35,13 @@ export const pause: Verb = verb({
       throw new UsageError('--for and --until are mutually exclusive');
     }
     for (const option of ['for', 'until'] as const) if (values[option] !== undefined) checkSender(option, values);
+    if (Number(values.within) >= Number(values.for)) throw new UsageError('--within must be shorter than --for');
   },
   targets: () => ({ several: 'mistake' }),
   run: ({ each, values }) => each((target) => {
     const { for: given, until, ...others } = values;
-    const left = until === undefined ? given : Math.max(1, Math.ceil((until - Date.now()) / 1000)); // clocks differ
+    // Not a time, because the clocks of two machines differ. It never ends early.
+    const left = until === undefined ? given : Math.max(1, Math.ceil((until - Date.now()) / 1000));
     return send(target, 'pause', { ...others, for: left });
   }),
 });

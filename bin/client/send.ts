@@ -1,10 +1,12 @@
 // How the verbs of control-client send a command: their options, and what comes of it.
 
 import { EXIT, type Options, parseDuration, UsageError, type ValuesOf } from '../shared/cli.ts';
-import { BY, type FailedReply, isCurrent, type PrintableClient, type PrintableReply } from '../shared/client.ts';
-import { endLost } from '../shared/describe.ts';
+import {
+  BY, type FailedReply, isCurrent, type PrintableClient, type PrintableReply, statusNameOf,
+} from '../shared/client.ts';
+import { commandsOf, describeCause, endLost, hasEnded } from '../shared/describe.ts';
 import { describeDone, follow, type Followed, type FollowOptions, GOALS } from '../shared/system.ts';
-import { printableJson, tidy } from '../shared/text.ts';
+import { type Body, printableJson, tidy } from '../shared/text.ts';
 import { failure, type Outcome } from './verb.ts';
 import type { Target } from '../shared/folder.ts';
 
@@ -52,7 +54,7 @@ export function checkSender(option: 'for' | 'until' | 'mine', { by = BY }: Sendi
 
 export function optionsOf(values: Sending & Limits, { label }: Target): FollowOptions {
   const { wait = false, timeout, by = BY, reason, within, for: duration } = values;
-  const usualMs = OUTCOME_TIMEOUT_MS + 1000 * (within ?? 0);
+  const usualMs = Math.min(OUTCOME_TIMEOUT_MS + 1000 * (within ?? 0), 1000 * ((duration ?? Infinity) + 1));
   const isExpiring = wait && timeout !== undefined && within === undefined;
   const limit = isExpiring ? expireIn(timeout) : { timeoutMs: timeout ?? usualMs };
   const output = label === '' && process.stderr.isTTY ? process.stderr : undefined;
@@ -92,7 +94,7 @@ export function refuse(command: string, option: string, reply: PrintableReply): 
   const isKnown = reply.ok ? isCurrent(reply.body, minor) : reply.fault !== 'lacking';
   if (isKnown) return reply.ok ? null : notSent(command, reply);
   const error = `${option} requires a server with control.ts 0.${minor} or later: leave it out`; // others ignore it
-  return { exitCode: EXIT.USAGE, json: { error }, error, isSent: false };
+  return { exitCode: EXIT.USAGE, json: { error }, error };
 }
 
 /** The option for a time limit that a server may ignore; empty if there is none. */
@@ -110,7 +112,7 @@ function refuseLimit(command: string, options: FollowOptions, reply: PrintableRe
 /** The outcome of a command that is not sent because the request that precedes it has failed. */
 export function notSent(command: string, reply: FailedReply): Outcome {
   const [error = '', original = ''] = [reply.error, reply.original].map((text) => `${command} not sent: ${text}`);
-  return { ...failure({ ...reply, error, original }), isSent: false };
+  return failure({ ...reply, error, original });
 }
 
 /** Sends a command, and waits until it is done. */
@@ -123,9 +125,8 @@ export async function finish(client: PrintableClient, command: string, options: 
   const { outcome, value, status, summary, received, seconds } = followed;
   const exitCode = followed.isInvalid ? EXIT.USAGE : EXIT_CODES[outcome];
   const json = { ...received, seconds: Number(seconds.toFixed(3)), status: status?.statusName };
-  const hasExpired = outcome === 'pending' && received.state === 'failed';
   const error = received.error ?? summary;
-  if (exitCode !== EXIT.DONE) return { exitCode, json: { ...json, error }, error: summary, isSent: !hasExpired };
+  if (exitCode !== EXIT.DONE) return { exitCode, json: { ...json, error }, error: summary };
   if (summary !== '') return { exitCode, text: summary, json };
   const isShown = options.output !== undefined && process.stdout.isTTY; // follow() has shown it on the same terminal
   const isObject = Object(received.value) === received.value; // not truncated, because scripts parse it
@@ -137,4 +138,28 @@ export async function finish(client: PrintableClient, command: string, options: 
   const text = GOALS.has(command) ? reached + lost : returned;
   if (isShown && lost === '') return { exitCode, text: '', json };
   return { exitCode, text, json, ...(isOmitted && { error: `${command} is done, its value is missing ${value}` }) };
+}
+
+/** Releases the pause of the sender, which resumes the system if nobody else has paused it. */
+export async function resumeMine(target: Target, values: Sending): Promise<Outcome> {
+  const { client } = target;
+  const reply = await client.request('info');
+  const refused = refuse('resume', '--mine', reply);
+  if (refused !== null) return refused;
+  const isPausing = commandsOf(reply.body).some((entry) => entry['command'] === 'pause' && !hasEnded(entry));
+  const before = statusNameOf(reply);
+  if (before === 'active' && !isPausing) return { exitCode: EXIT.DONE, text: before, json: { status: before } };
+  const options = { ...optionsOf(values, target), mine: true, output: undefined };
+  const resumed = await finish(client, 'resume', options);
+  if (resumed.exitCode !== EXIT.DONE) return resumed;
+  const latest = await client.request('info');
+  if (!latest.ok) return { ...failure(latest), json: { ...resumed.json, status: undefined, error: latest.original } };
+  const { value: status, body } = latest;
+  const json: Body = { ...resumed.json, status, holds: body['holds'] };
+  if (status !== 'paused' && status !== 'pausing') return { exitCode: EXIT.DONE, text: status, json };
+  const cause = `${status}${describeCause(body)}`;
+  const { released } = Object(json['value']);
+  if (released === true) return { exitCode: EXIT.DONE, text: `released; still ${cause}`, json };
+  const error = `not resumed: ${options.by} holds no pause; ${cause}`;
+  return { exitCode: EXIT.REFUSED, json: { ...json, error }, error };
 }

@@ -77,8 +77,6 @@ export interface Outcome {
   json?: object | undefined;
   /** Safe to print. */
   error?: string;
-  /** False if the command was not sent, or has expired. */
-  isSent?: boolean;
 }
 
 /** Types the values and the argument of a verb by its options and by what it takes. */

@@ -101,7 +101,7 @@ export class Session {
 
   async #withdraw(line: string): Promise<boolean> {
     const [, id = '', reason] = /^\S+\s*(\S*)\s*(.*)$/.exec(line) ?? [];
-    if (!isCommandId(id)) return fail(`the ID must be that of a command, such as k3f-7, got ${id && `'${id}'` || 'nothing'}`);
+    if (!isCommandId(id)) return fail(`the ID must be that of a command, such as k3f-7, got ${id || 'nothing'}`);
     const reply = await this.#patiently((signal) => {
       return this.#client.request('withdraw', { id, by: BY, reason, signal });
     });

@@ -123,7 +123,7 @@ export function createCalls(systems: Directory, allowed: ReadonlySet<string>): C
     return { ...statusFields(system, reply), ...entries, note: cleanText(note) || undefined, now: now() };
   };
 
-  const sentIds = new Set<string>(); // of the systems and commands that this server has sent
+  const sentIds = new Set<string>(); // the system, and the id of a command that was pending
   const withdraw = async (values: Arguments, caller: Caller): Promise<object> => {
     const { system: id = '', id: sent = '', reason = '' } = values;
     const { client, target } = await systems.find(id);
@@ -159,9 +159,8 @@ export function createCalls(systems: Directory, allowed: ReadonlySet<string>): C
       caller.report({ progress, total: seconds, message: `${tool} ${system.target.id}` });
     }, PROGRESS_MS);
     const sent = tool === 'run_command' ? command : tool.replace('_', '-');
-    const note = (own: string): void => void sentIds.add(`${system.target.id} ${own}`);
     const result = tool === 'wait' ? wait(system, goal, { start, seconds, signal })
-      : send(system, sent, { ...values, seconds }, caller, note);
+      : send(system, sent, { ...values, seconds }, caller, sentIds);
     return result.finally(() => clearInterval(timer));
   };
 
@@ -214,7 +213,7 @@ async function send(
   command: string,
   { arguments: given, mine, within, reason = '', seconds }: Arguments & { seconds: number },
   caller: Caller,
-  note: (id: string) => void,
+  sentIds: Set<string>,
 ): Promise<object> {
   const { signal } = caller;
   const { client, target: { id, socket } } = system;
@@ -226,14 +225,13 @@ async function send(
   const { outcome, status, summary, received, seconds: waited } = await follow(client, command, {
     timeoutMs: 1000 * seconds, arguments: given, mine, within, by, reason: cleanText(reason), signal,
   });
-  const sentId = typeof received.id === 'string' && isCommandId(received.id) ? received.id : undefined;
-  if (sentId !== undefined) note(sentId);
+  const sentId = outcome === 'pending' && isCommandId(excerptOf(received.id)) ? excerptOf(received.id) : undefined;
+  if (sentId !== undefined) sentIds.add(`${id} ${sentId}`);
   const isRefused = outcome === 'failed' && received.state !== 'failed';
   const isGone = status === OFFLINE || outcome === 'offline' || outcome === 'unanswered';
   const reply = isGone ? undefined : await withLimit(QUERY_MS, signal, (limit) => ask(system, limit));
   const report = {
-    system: id, command, id: outcome === 'pending' ? sentId : undefined,
-    outcome: isRefused ? 'refused' : outcome, status: status?.statusName,
+    system: id, command, id: sentId, outcome: isRefused ? 'refused' : outcome, status: status?.statusName,
     ...(reply?.ok === true && statusFields(system, reply)), value: clean(received.value),
     valueOmitted: cleanText(excerptOf(received.valueOmitted)) || undefined,
     seconds: Number(waited.toFixed(3)), now: now(), tag: tagOf(reply),

@@ -236,8 +236,8 @@ const DATE = /^(\d{4}-\d\d-\d\d)(?:[T ](([01]\d|2[0-3]):[0-5]\d(?::[0-5]\d(?:\.\
  */
 export function parsePast(option: string, text: string, now: Date = new Date()): number {
   if (/[\d.][smhd]$/.test(text)) return now.getTime() - parseDuration(option, text, 'seconds', PAST_DAYS);
-  const time = parseTime(text, now);
-  if (CLOCK.test(text) && time > now) time.setDate(time.getDate() - 1);
+  const today = parseTime(text, now);
+  const time = CLOCK.test(text) && today > now ? parseTime(text, now, -1) : today;
   if (time <= now) return time.getTime();
   throw new UsageError(`${option} must be a past time (3:00, 2026-11-23T03:00) or a duration (30m, 8h), got '${text}'`);
 }
@@ -248,17 +248,18 @@ export function parsePast(option: string, text: string, now: Date = new Date()):
  * @throws {UsageError} If the text is neither, or more than these days away.
  */
 export function parseFuture(option: string, text: string, days: number, now: Date = new Date()): number {
-  const time = parseTime(text, now);
-  if (CLOCK.test(text) && time <= now) time.setDate(time.getDate() + 1);
+  const today = parseTime(text, now);
+  const time = CLOCK.test(text) && today <= now ? parseTime(text, now, 1) : today;
   if (time > now && time.getTime() - now.getTime() <= 86_400_000 * days) return time.getTime();
   throw new UsageError(`${option} must be a time in the next ${days} days (14:00, 2026-11-23T14:00), got '${text}'`);
 }
 
-/** Parses a clock of today, or a date; an invalid date otherwise. */
-function parseTime(text: string, now: Date): Date {
+/** Parses a clock of today, or of so many days later, or a date; an invalid date otherwise. */
+function parseTime(text: string, now: Date, days: number = 0): Date {
   const [, hours, minutes, seconds = 0] = CLOCK.exec(text) ?? [];
   const [, date = '', clock = '00:00'] = DATE.exec(text) ?? [];
-  if (hours !== undefined) return new Date(new Date(now).setHours(Number(hours), Number(minutes), Number(seconds), 0));
+  const day = [now.getFullYear(), now.getMonth(), now.getDate() + days] as const;
+  if (hours !== undefined) return new Date(...day, Number(hours), Number(minutes), Number(seconds));
   const isDate = new Date(`${date}T00:00Z`).toJSON()?.startsWith(date) === true; // not 02-30
   return new Date(isDate ? `${date}T${clock}` : NaN);
 }

@@ -163,7 +163,7 @@ export class PrintableClient extends WebApiClient {
     }
     const hint = reply.statusCode === 401 ? this.tokenHint : '';
     const seconds = Number(((performance.now() - start) / 1000).toFixed(1));
-    const isOld = endpoint in SINCE && /^Invalid API endpoint/.test(reply.error);
+    const isOld = Object.hasOwn(SINCE, endpoint) && /^Invalid API endpoint/.test(reply.error);
     const rule = `${endpoint} requires a server with control.ts 0.${SINCE[endpoint]} or later`;
     const said = isOld ? rule : reply.error.replace(FOR_PROGRAMS, '');
     const original = hint || (reply.statusCode === undefined ? this.#explain(reply, endpoint, seconds) : said);

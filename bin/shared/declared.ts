@@ -294,11 +294,12 @@ export function readAnswer(question: Question, words: readonly string[]): object
   return readArguments(parseArguments(words), question);
 }
 
-/** The form of an id in which control.ts numbers questions: a word that is no argument may be a target. */
+/** The form of an id in which control.ts numbers commands. */
 export function isCommandId(word: string): boolean {
   return /^[a-z0-9]+-i?\d+$/.test(word);
 }
 
+/** The same for questions: a word that is no argument may be a target. */
 export function isQuestionId(word: string): boolean {
   return /^[a-z0-9]+-q\d+$/.test(word);
 }

@@ -65,7 +65,7 @@ export function describeCommand(entry: Body): string {
   const kill = typeof within === 'number' ? `, killed after ${describeDuration(within)}` : '';
   const outcomes: Record<string, string> = {
     done: `done in ${seconds}${value && `: ${value}`}`,
-    failed: `failed after ${seconds}: ${error}`,
+    failed: isWithdrawn(entry) ? error : `failed after ${seconds}: ${error}`,
     refused: `refused: ${error}`,
     running: `running for ${ageOf(timeIn(entry, 'takenAt')) || NOW}${kill}`,
     waiting: `waiting for ${ageOf(timeIn(entry, 'at')) || NOW}${kill}${id && ` (${id})`}`,
@@ -123,6 +123,11 @@ export function describeCause(info: Body): string {
 export function describeEnd(info: Body): string {
   const reason = textOf(info, 'reason');
   return reason !== '' && textOf(info, 'by') === 'itself' ? reason : `shutdown${describeAuthor(info)}`;
+}
+
+/** Whether somebody has taken a command back, which is no failure of the program. */
+export function isWithdrawn({ state, error }: Body): boolean {
+  return state === 'failed' && /^withdrawn( by |: |$)/.test(excerptOf(error));
 }
 
 /** Whether a command in the list has its outcome. */

@@ -6,7 +6,7 @@ import {
   describeUnknown, isCut, NO_ANSWER, type PrintableClient, type PrintableReply, statusNameOf, UNKNOWN,
 } from './client.ts';
 import { findStatus } from './commands.ts';
-import { commandsOf, endedAt, isRefusedSave, progressOf, savedBy, valueIn } from './describe.ts';
+import { commandsOf, endedAt, isRefusedSave, isWithdrawn, progressOf, savedBy, valueIn } from './describe.ts';
 import { type Body, excerptOf, excerptOfJson, MAX_VALUE_LENGTH, textOfJson, timeIn } from './text.ts';
 import type { Found } from './folder.ts';
 
@@ -293,7 +293,7 @@ export class FollowedSystem {
     if (state === 'done' && (!isShutdown || saved !== '')) {
       this.saved = { value: saved, at: endedAt(entry), by: excerptOf(entry['by']) };
       this.failedSave = null;
-    } else if (state === 'failed' && !isShutdown && !isRefusedSave(entry, info)) {
+    } else if (state === 'failed' && !isShutdown && !isRefusedSave(entry, info) && !isWithdrawn(entry)) {
       this.failedSave = entry;
     }
   }
@@ -481,7 +481,8 @@ export async function follow(client: PrintableClient, command: string, options: 
     if (!reply.ok && (status === null || isCut(reply))) {
       return { outcome: 'unanswered', error: reply.error, summary: reply.error };
     }
-    if (sent.expires !== undefined && (state === 'running' || (state === 'waiting' && status !== SHUTTING_DOWN))) {
+    const hasLimit = sent.expires !== undefined || (sent.for ?? Infinity) * 1000 < timeoutMs;
+    if (hasLimit && (state === 'running' || (state === 'waiting' && status !== SHUTTING_DOWN))) {
       const late = `runs: not done after ${Math.round(timeoutMs / 1000) - 1} s`;
       const what = state === 'running' ? late : 'not taken yet: it expires when the program looks';
       return { outcome: 'pending', error: '', summary: `${command} ${what}` };
@@ -510,8 +511,7 @@ export async function follow(client: PrintableClient, command: string, options: 
   const isLate = outcome === 'pending' || (outcome === 'offline' && (reply.ok || reply.fault === 'silent'));
   const participle = PARTICIPLES.get(command);
   const verdict = participle ? `not ${participle}` : `${command} ${isLate ? 'not done' : 'failed'}`;
-  const isWithdrawn = /^withdrawn( by |: |$)/.test(error);
-  const isCancelled = isShutdown && report.state === 'failed' && status !== null && !isWithdrawn;
+  const isCancelled = isShutdown && report.state === 'failed' && status !== null && !isWithdrawn(report);
   const now = isCancelled ? `, now ${status}` : '';
   const retry = /ENOSPC|EDQUOT/.test(error) ? 'free space and retry' : 'retry';
   const advice = isCancelled ? `; ${retry}, or end it with SIGTERM (loses what is not saved)` : '';

@@ -7,7 +7,8 @@ import {
 } from './declared.ts';
 import {
   canSaveIn, commandsOf, describeAuthor, describeCause, describeCommand, describeDetail, describeEnd, describeShare,
-  describeStatus, describeStep, endedAt, hasEnded, holdsOf, isCrash, isRefusedSave, progressOf, splitDetail,
+  describeStatus, describeStep, endedAt, hasEnded, holdsOf, isCrash, isRefusedSave, isWithdrawn, progressOf,
+  splitDetail,
 } from './describe.ts';
 import {
   ageOf, agoOf, type Body, clockTime, excerpt, excerptOf, isRecord, MAX_VALUE_LENGTH, textOfJson, timeIn,
@@ -226,7 +227,7 @@ function unsavedOf({ failedSave }: FollowedSystem, isBrief: boolean = false): st
 function failureOf({ failedSave, info }: FollowedSystem): string {
   if (failedSave !== null) return `save failed: ${errorIn(failedSave)}`;
   const latest = commandsOf(info).filter((entry) => hasEnded(entry) && !isAnswer(entry)).at(-1) ?? {};
-  const isFailed = latest['state'] === 'failed' && !isRefusedSave(latest, info);
+  const isFailed = latest['state'] === 'failed' && !isRefusedSave(latest, info) && !isWithdrawn(latest);
   return isFailed ? `${excerptOf(latest['command'])} failed: ${errorIn(latest)}` : '';
 }
 

@@ -7,10 +7,11 @@ import { describe, it } from 'node:test';
 import threads from 'node:worker_threads';
 import { SystemStatus } from '../../../control.ts';
 import { collectThreads, collectWarnings, getInfo, startServer } from '../helpers.ts';
-import { HOST, INFO, PAUSE, RESUME, SAVE, ask, head } from '../http.ts';
+import { HOST, INFO, PAUSE, RESUME, SAVE, SHUTDOWN, ask, head } from '../http.ts';
 import { LIMIT, until } from '../wait.ts';
 import { standAtEach } from './chronicle.ts';
-import type { CommandDeclaration } from '../../../control.ts';
+import type { CommandDeclaration, CommandInfo } from '../../../control.ts';
+import type { Connection } from '../http.ts';
 
 const { ACTIVE, PAUSED } = SystemStatus;
 
@@ -56,6 +57,38 @@ describe('At each access of the program to shared memory', LIMIT, () => {
       ({ id } = (await connection.request(head(INFO, HOST))).body.commands.at(-1));
     });
     assert.ok(counts.taken > 5 && counts.withdrawn > 5, JSON.stringify(counts));
+  });
+
+  it('a command is either withdrawn or ended by a shutdown, and says by what; none is left', async (t) => {
+    const ENDED = 'the program has shut down';
+    let ids: string[] = [];
+    let errors: string[] = [];
+    const counts = { ended: 0, withdrawn: 0 };
+    const checkLast = async (connection: Connection): Promise<void> => {
+      const { commands } = (await connection.request(head(INFO, HOST))).body;
+      const seen = commands.filter(({ id }: CommandInfo) => ids.includes(id)).map(({ error }: CommandInfo) => error);
+      assert.deepEqual(seen, errors);
+    };
+    await standAtEach(t, `
+      server.commands = { say: {} };
+      await standAtEach(async () => {
+        server.receiveCommand();
+        server.report();
+        return server.hasCommands();
+      }, meet);
+    `, async (connection) => {
+      const { statusCode, body } = await connection.request(head(`POST /api/withdraw?id=${ids[0]}&reason=why`, HOST));
+      if (statusCode !== 200) assert.match(body.error, /^\S+ (is being taken|has failed)$/);
+      errors = [statusCode === 200 ? 'withdrawn: why' : ENDED, ENDED];
+      counts[statusCode === 200 ? 'withdrawn' : 'ended'] += 1;
+    }, (result) => assert.equal(result, false), async (connection) => {
+      await checkLast(connection);
+      for (const line of ['POST /api/say', 'POST /api/say', SHUTDOWN]) await connection.request(head(line, HOST));
+      const { commands } = (await connection.request(head(INFO, HOST))).body;
+      ids = commands.slice(-3, -1).map(({ id }: CommandInfo) => id);
+      errors = [ENDED, ENDED];
+    });
+    assert.ok(counts.ended > 5 && counts.withdrawn > 5, JSON.stringify(counts));
   });
 });
 

@@ -151,6 +151,48 @@ describe('A command that waits', { ...LIMIT, concurrency: true }, () => {
     for (let count = 0; count < 9; count += 1) assert.equal(await withdraw(port, (await send(SAY))[0]), '200 ok');
   });
 
+  it('leaves the one that has waited longest in the list, whatever is withdrawn', async (t) => {
+    const host = runHost(t, `
+      const server = await serve({ systemStatus: () => ACTIVE });
+      halt();
+      await server.close();
+    `);
+    const port = await host.hear<number>();
+    const waiting = async (): Promise<string[]> => {
+      const { commands } = (await ask(port, INFO)).body;
+      return commands.filter(({ state }: CommandInfo) => state === 'waiting').map(({ id }: CommandInfo) => id);
+    };
+    const fill = async (count: number): Promise<void> => {
+      for (let left = count; left > 0; left -= 1) assert.equal((await ask(port, SAVE)).statusCode, 200);
+    };
+    await fill(16);
+    const [first, second, ...others] = await waiting();
+    for (const id of [first, ...others.slice(0, 14)]) assert.equal(await withdraw(port, id), '200 ok');
+    await fill(15);
+    const listed = await waiting();
+    assert.deepEqual([listed[0], listed.length], [second, 16]);
+    host.release();
+    await host.ends();
+  });
+
+  it('can be taken after hasCommands(), even if a callback looks meanwhile', async (t) => {
+    let isPolling = false;
+    const started: Started = await start(t, {
+      systemStatus: () => {
+        if (isPolling) assert.equal(started.server.nextCommandSync({ timeout: 0 }), null);
+        return PAUSED;
+      },
+    });
+    const { server, port, send } = started;
+    const [id] = await send(SAY);
+    assert.ok(server.hasCommands());
+    isPolling = true;
+    server.publish();
+    assert.equal(await withdraw(port, id), `409 ${id} is being taken`);
+    isPolling = false;
+    assert.equal(server.receiveCommand(), 'say');
+  });
+
   it('leaves other own commands to the end of a program that shuts down', async (t) => {
     const { server, port, send, entryOf } = await start(t);
     const [one = '', two = ''] = await send(SAY, SAY, SHUTDOWN);

@@ -230,6 +230,7 @@ describe('viewOf', LIMIT, () => {
       [{ state: 'failed', error: 'ENOSPC', by: 'ana' }, 'save-state by ana failed after 0.50 s: ENOSPC', 'failed'],
       [{ command: 'evaluate', arguments: { n: 1 }, state: 'running', by: 'ana', reason: 'why', at: ago(4),
         takenAt: ago(3) }, 'evaluate {"n":1} by ana (why) running for 3 min', 'running'],
+      [{ state: 'failed', error: 'withdrawn by ben: oops', by: 'ana' }, 'save-state by ana withdrawn by ben: oops', 'failed'],
       [{ command: 'pause', state: 'waiting', at: ago(3) }, 'pause waiting for 3 min', 'waiting'],
       [{ command: 'shutdown', ...end, at: ago(3) }, 'ended by itself: exit code 7, 3 min ago', 'crashed'],
       [{ command: 'answer', message: 'Go?', by: 'ana@phone', arguments: { ok: true }, at: ago(3), seconds: 60 },
@@ -239,6 +240,14 @@ describe('viewOf', LIMIT, () => {
     for (const [entry, text, state = 'done'] of rows) {
       check([[{ status: 'active', commands: [{ ...SAVE, ...entry }] }, { commands: [{ text, state }] }]]);
     }
+    const withdrawn = { ...SAVE, state: 'failed', error: 'withdrawn' };
+    check([[{ status: 'active', commands: [withdrawn] }, { failed: '', unsaved: '', word: 'active', level: 'good' }]]);
+    const waiting = { status: 'active', commands: [{ command: 'pause', state: 'waiting', id: 'k3f-7', at: ago(3) }] };
+    const text = 'pause waiting for 3 min (k3f-7)';
+    check([
+      [{ ...waiting, version: '0.27.0' }, { commands: [{ text, state: 'waiting', id: 'k3f-7' }] }],
+      [{ ...waiting, version: '0.26.9' }, { commands: [{ text, state: 'waiting' }] }],
+    ]);
     const pending = { command: 'pause', state: 'running' };
     const listed = [pending, ...Array.from({ length: 9 }, (_, index) => ({ ...SAVE, value: index }))];
     check([

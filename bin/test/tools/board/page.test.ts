@@ -247,10 +247,16 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     ];
     await board.show({ name: 'trainer', commands });
     await browser.click('.commands button:not([hidden])');
-    await board.takes('0/withdraw?id=k3f-7');
+    await browser.findByRole('dialog', 'Withdraw shutdown by ana waiting for 3 s (k3f-7)?');
+    const later = { text: 'save-state waiting for 0 s (k3f-8)', state: 'waiting', id: 'k3f-8' };
+    await board.show({ name: 'trainer', commands: [later, ...commands] });
+    await confirm('the wrong program');
+    await board.takes('0/withdraw?reason=the+wrong+program&id=k3f-7');
+    await board.show({ name: 'trainer', commands });
     board.refusal = [409, 'k3f-7 is running'];
     await browser.click('.commands button:not([hidden])');
-    await board.takes('0/withdraw?id=k3f-7');
+    await confirm();
+    await board.takes('0/withdraw?reason=&id=k3f-7');
     await sees(browser, ({ unsent }) => assert.equal(unsent, 'not sent: k3f-7 is running'));
     board.refusal = null;
     await board.show({ name: 'trainer', commands: commands.slice(1) });

@@ -58,7 +58,7 @@ describe('control-client and colors', SUITE, () => {
     await shows(`  ${GREEN}active${END}\r\n`);
     await client.request('pause', { by: 'ana' });
     await shows(`  ${YELLOW}paused${END} by ana\r\n`);
-    const wrong = await onTerminal(t, ['cancel'], COLORED).ended;
+    const wrong = await onTerminal(t, ['frobnicate'], COLORED).ended;
     assert.match(wrong.stdout, /^\x1b\[31mcontrol-client: the command must be .*\x1b\[39m\r\n$/);
   });
 
