@@ -894,7 +894,8 @@ describe('The parameters of a POST', LIMIT, () => {
       ['for=60&by=ana&within=60', 'within must be smaller than for'],
     ]) assert.equal((await talk.ask(`${PAUSE}?${query}`)).summary, `400 ${fault}`);
     for (const line of [RESUME, SHUTDOWN, SAY]) {
-      assert.match((await talk.ask(`${line}?for=60&by=ana`)).summary, /^400 unknown parameter for: by, reason, expires/);
+      const { summary } = await talk.ask(`${line}?for=60&by=ana`);
+      assert.match(summary, /^400 unknown parameter for: by, reason, expires/);
     }
     assert.deepEqual(takeAll(server), []);
     for (const line of [`${SAY}?expires=86400`, `${RESUME}?mine=false`, `${PAUSE}?expires=1`]) {

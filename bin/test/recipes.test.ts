@@ -266,7 +266,7 @@ function cronIn(t: TestContext, session: string, path: string): () => Promise<En
   const [line = '', ...others] = lines;
   const times = '0 8 * * 1-5 ';
   assert.ok(line.startsWith(times) && others.length === 0, lines.join('\n'));
-  const env = { ...environment, CONTROL_DIR: session, PATH: `${path}:${environment['PATH']}` }; // cron sets nothing else
+  const env = { ...environment, CONTROL_DIR: session, PATH: `${path}:${environment['PATH']}` }; // nothing else
   const given = Object.entries(env).map((pair) => pair.join('='));
   return () => start(t, 'env', ['-i', ...given, 'sh', '-c', line.slice(times.length)]).ended;
 }

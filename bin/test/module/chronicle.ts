@@ -40,8 +40,8 @@ export function preset(first: number): () => void {
 
 /**
  * Runs a host that stands still at each of its accesses to shared memory in turn: standAtEach(operation, prepare) of
- * its source repeats the operation, with another access each time, and says its result, until there is none left. It may
- * prepare with `meet`, which waits for the test.
+ * its source repeats the operation, with another access each time, and says its result, until there is none left. To
+ * prepare, it may call `meet`, which waits for the test.
  *
  * @param act What the test does while the host stands still; it may release the host itself.
  * @param check Checks the result.

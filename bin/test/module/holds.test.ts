@@ -1,4 +1,4 @@
-// A hold with an end, when something comes between: another pause, a full queue, a thread that dies, a clock that is set.
+// A hold with an end, if something comes between: another pause, a full queue, a thread that dies, a clock that is set.
 
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
@@ -98,7 +98,8 @@ describe('A hold with an end', { ...LIMIT, concurrency: true }, () => {
     server.report();
     assert.deepEqual(server.holds.map(({ by, until: own }) => [by, own]), [['ben', undefined], ['quota', end]]);
     await until(() => !server.hasCommands() && server.holds.length === 1);
-    assert.throws(() => server.post('pause', { until: 'noon' }), /^RangeError: until must be a time in ISO 8601, got 'noon'$/);
+    const wrong = /^RangeError: until must be a time in ISO 8601, got 'noon'$/;
+    assert.throws(() => server.post('pause', { until: 'noon' }), wrong);
     assert.throws(() => server.post('resume', { until: end }), /^TypeError: post\('resume'\) has no option until; /);
   });
 

@@ -271,7 +271,7 @@ export class Judge {
     assert.equal(waits, undefined, `${number} was taken while this waited`);
     if (four < number) return;
     this.#count('overtaken');
-    const hasWaited = urgent.some(({ expires, mayBeWithdrawn }) => expires > 0 || mayBeWithdrawn); // and has ended since
+    const hasWaited = urgent.some(({ expires, mayBeWithdrawn }) => expires > 0 || mayBeWithdrawn); // and has ended
     const isDue = isUrgent(life.latestOfFour) || hasWaited;
     assert.ok(isDue, `${life.latestOfFour} ${four} was taken ahead of the own command ${number}`);
   }

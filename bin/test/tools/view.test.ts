@@ -230,7 +230,7 @@ describe('viewOf', LIMIT, () => {
       [{ state: 'failed', error: 'ENOSPC', by: 'ana' }, 'save-state by ana failed after 0.50 s: ENOSPC', 'failed'],
       [{ command: 'evaluate', arguments: { n: 1 }, state: 'running', by: 'ana', reason: 'why', at: ago(4),
         takenAt: ago(3) }, 'evaluate {"n":1} by ana (why) running for 3 min', 'running'],
-      [{ state: 'failed', error: 'withdrawn by ben: oops', by: 'ana' }, 'save-state by ana withdrawn by ben: oops', 'failed'],
+      [{ state: 'failed', error: 'withdrawn by ben: x', by: 'ana' }, 'save-state by ana withdrawn by ben: x', 'failed'],
       [{ command: 'pause', state: 'waiting', at: ago(3) }, 'pause waiting for 3 min', 'waiting'],
       [{ command: 'shutdown', ...end, at: ago(3) }, 'ended by itself: exit code 7, 3 min ago', 'crashed'],
       [{ command: 'answer', message: 'Go?', by: 'ana@phone', arguments: { ok: true }, at: ago(3), seconds: 60 },

@@ -1,4 +1,4 @@
-// control-client wait for a system that is absent, and a pause with an end of real systems; conditions.txt has the rest.
+// control-client wait for a system that is absent, and pauses with an end; conditions.txt has the rest.
 
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
