@@ -33,6 +33,9 @@ try {
   assert.match((await call('save_state', command)).value, /\.json$/);
   assert.ok(Array.isArray((await call('get_stack', { system })).stack));
   assert.ok(Array.isArray((await call('get_history', { system, since: '1h' })).entries));
+  const { content: [{ text }] } = await client.callTool({ name: 'withdraw', arguments: { ...command, id: 'k3f-1' } });
+  assert.match(text, /you have not sent k3f-1/);
+  unused.delete('withdraw');
   assert.equal((await call('resume', command)).status, 'active');
   assert.equal((await call('shutdown', command)).status, 'offline');
   assert.deepEqual([...unused], []);
