@@ -587,8 +587,8 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
       if (slot === -1 || table.stateOf(slot) === 'free') return null;
       if (kinds[slot] === 'posted') return `${id} is a command of the program itself`;
       if (table.withdraw(slot, result) || table.stateOf(slot) === 'withdrawn') return '';
-      const words: Partial<Record<State, string>> = { claimed: 'is being taken', taken: 'is running', done: 'is done' };
-      return `${id} ${words[table.stateOf(slot)] ?? 'has failed'}`;
+      const words: Record<string, string> = { taken: 'is running', done: 'is done', failed: 'has failed' };
+      return `${id} ${words[table.stateOf(slot)] ?? 'is being taken'}`;
     },
 
     nameOf(slot: number): string { return commandNames[table.codeOf(slot)] ?? ''; },
@@ -2207,7 +2207,7 @@ export class WebApiServer<Name extends string = never> {
     const table = this.#table;
     const given = command === 'resume' ? table.read(slot).given : {};
     const isVain = given.arguments !== undefined && this.#published.holds.some((hold) => isReleasedBy(given, hold));
-    if (isVain) this.#setHolds(addHold(this.#published.holds, { by: given.by })); // it stays, without an end
+    if (isVain) this.#setHolds(addHold(this.#published.holds, { by: given.by })); // without an end
     try {
       const value = given.mine === true ? { released: true } : outcome.value;
       const json = isDone ? encode(typeof value === 'string' ? tidy(value, 1000) : value) : '';
@@ -3020,9 +3020,9 @@ function checkCause({ by = '', reason = '', since = new Date().toISOString(), un
 
 /** Adds a hold, or replaces reason and end of its sender's. Without a name, the 16th ends by a plain `resume` only. */
 function addHold(holds: readonly Hold[], hold: StatusCause): readonly Hold[] {
-  const { by = holds.some((one) => one.by === SOMEBODY) ? undefined : SOMEBODY, until } = hold;
+  const { by = holds.some((one) => one.by === SOMEBODY) ? undefined : SOMEBODY } = hold;
   const own = holds.find((one) => one.by === by);
-  const reason = hold.reason ?? own?.reason;
+  const [reason, until] = [hold.reason ?? own?.reason, by && hold.until];
   if (own !== undefined && reason === own.reason && until === own.until) return holds;
   if (own !== undefined) return holds.map((one) => (one === own ? { ...one, reason, until } : one));
   const { since = new Date().toISOString() } = hold;

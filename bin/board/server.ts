@@ -14,6 +14,7 @@ import type { Limits } from './system.ts';
 import type { Systems } from './systems.ts';
 
 const MAX_WAIT_S = 30;
+const MAX_FOR_S = 2_592_000; // as in control.ts
 const MAX_BODY_LENGTH = 4096; // bytes, as in control.ts
 const MAX_CONNECTIONS = 256; // over both addresses of localhost
 const SCRAPE_MS = 1000; // then slow systems count with their last report
@@ -112,14 +113,16 @@ async function route(context: Context, request: IncomingMessage, response: Serve
     throw new Refusal(409, 'The program cannot save: start control-run with --save-signal or --save-command');
   }
   const values = CONTROL_COMMANDS.includes(command) ? undefined : await readArguments(request);
-  const sentId = systems.send(command, query.get('reason') ?? '', system, values, limitsIn(query));
+  const sentId = systems.send(command, query.get('reason') ?? '', system, values, limitsIn(command, query));
   send(response, 202, { result: 'sent', id: sentId }); // no id if sent to all systems
 }
 
-function limitsIn(query: URLSearchParams): Limits {
+function limitsIn(command: string, query: URLSearchParams): Limits {
   const [within, duration] = [query.get('within'), query.get('for')];
   if (within !== null && within !== '0') throw new Refusal(400, 'within must be 0');
-  if (duration !== null && !/^[1-9]\d{0,6}$/.test(duration)) throw new Refusal(400, 'for must be a number of seconds');
+  if (duration !== null && command !== 'pause') throw new Refusal(400, `for requires pause, got ${command}`);
+  const isValid = duration === null || (/^[1-9]\d*$/.test(duration) && Number(duration) <= MAX_FOR_S);
+  if (!isValid) throw new Refusal(400, `for must be an integer from 1 to ${MAX_FOR_S}`);
   return { ...within !== null && { within: 0 }, ...duration !== null && { for: Number(duration) } };
 }
 

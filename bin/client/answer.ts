@@ -86,7 +86,7 @@ export const withdraw: Verb = verb({
     const asked = await inParallel(targets, async (target) => {
       return [target, await target.client.request('withdraw', { id, by, reason })] as const;
     });
-    const found = asked.filter(([, reply]) => reply.ok || reply.statusCode !== 404); // the others lack the command
+    const found = asked.filter(([, reply]) => reply.ok || reply.statusCode === 409); // they have the command
     const replies = new Map(found.length > 0 ? found : asked);
     await each(async (target) => {
       const reply = replies.get(target);

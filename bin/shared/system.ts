@@ -481,8 +481,8 @@ export async function follow(client: PrintableClient, command: string, options: 
     if (!reply.ok && (status === null || isCut(reply))) {
       return { outcome: 'unanswered', error: reply.error, summary: reply.error };
     }
-    const hasLimit = sent.expires !== undefined || (sent.for ?? Infinity) * 1000 < timeoutMs;
-    if (hasLimit && (state === 'running' || (state === 'waiting' && status !== SHUTTING_DOWN))) {
+    const limitS = sent.expires ?? (sent.within === undefined ? sent.for : undefined) ?? Infinity;
+    if (limitS * 1000 < timeoutMs && (state === 'running' || (state === 'waiting' && status !== SHUTTING_DOWN))) {
       const late = `runs: not done after ${Math.round(timeoutMs / 1000) - 1} s`;
       const what = state === 'running' ? late : 'not taken yet: it expires when the program looks';
       return { outcome: 'pending', error: '', summary: `${command} ${what}` };

@@ -78,6 +78,15 @@ describe('A hold with an end', { ...LIMIT, concurrency: true }, () => {
     assert.deepEqual(shown, [['s3', true], ['s15', true], [undefined, false]]);
   });
 
+  it('without a name has no end, so nothing is sent for it', async (t) => {
+    const end = new Date().toISOString();
+    const { server, infoOf } = await startPaused(t, { cause: [{ reason: 'a' }, { reason: 'b', until: end }] });
+    await sleep(700);
+    assert.deepEqual([server.hasCommands(), (await infoOf()).commands], [false, []]);
+    assert.deepEqual(server.holds.map(({ by }) => by), ['somebody', undefined]);
+    assert.ok(server.holds.every(({ until: own }) => own === undefined));
+  });
+
   it('ends once the queue has room', async (t) => {
     const { server, port, pause, infoOf } = await startPaused(t, { maxQueueSize: 1 });
     await pause('by=ana&for=1');
