@@ -665,6 +665,10 @@ export class Judge {
     }
   }
 
+  get #hasWithdrawnStop(): boolean {
+    return [...this.#posts.values()].some(({ command, mayBeWithdrawn }) => isUrgent(command) && mayBeWithdrawn);
+  }
+
   #checkEnd(id: string | undefined, got: Got, attempts: readonly Attempt[], line: Line | undefined): void {
     const { name, values, by, reason } = got;
     const [winner] = attempts.filter(({ reply }) => reply?.statusCode === 200);
@@ -682,7 +686,8 @@ export class Judge {
     for (const { reply } of attempts) {
       if (reply === null || reply.statusCode === 200) continue;
       const error = String(reply.body.error);
-      const isDue = /^a (pause|shutdown) waits$/.test(error) && how !== undefined;
+      const isOver = how !== undefined || this.#hasWithdrawnStop; // then another answer may count
+      const isDue = /^a (pause|shutdown) waits$/.test(error) && isOver;
       const isGone = reply.statusCode === 404 && error.startsWith(`There is no question ${id}: open are `);
       assert.ok(isGone || error === told || isDue, `${error} instead of ${told}`);
     }
