@@ -106,7 +106,8 @@ function limitOf({ expires, within, for: duration }: FollowOptions): string {
 /** The outcome of a command with such a limit; null to send it. */
 function refuseLimit(command: string, options: FollowOptions, reply: PrintableReply): Outcome | null {
   const option = limitOf(options);
-  return option === '' || reply.fault === 'offline' ? null : refuse(command, option, reply);
+  const mayBeSent = reply.fault === 'offline' && options.for === undefined; // a server that starts just now may be old
+  return option === '' || mayBeSent ? null : refuse(command, option, reply);
 }
 
 /** The outcome of a command that is not sent because the request that precedes it has failed. */
