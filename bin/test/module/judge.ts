@@ -136,6 +136,7 @@ export class Judge {
   readonly #asked: Map<string, { from: number; to: number; got?: Got; gotAt: number }> = new Map(); // by message
   readonly #attempts: Attempt[] = [];
   readonly #withdrawals: Map<string, Withdrawal[]> = new Map(); // by id
+  readonly #holdEnds: Set<string> = new Set(); // the ids of resumes by which the server has ended holds
   #checks: [time: number, check: () => void][] = []; // once the program has reported what happened until then
 
   constructor(first: number) {
@@ -247,7 +248,6 @@ export class Judge {
 
   /** Checks a resume by which the server has ended the last hold. */
   #checkHoldEnd({ to, command, by, ended = '' }: Taken, decidedAt: number): void {
-    this.#count('holds ended');
     assert.equal(command, 'resume');
     assert.ok(Date.parse(ended) <= to, `the hold of ${by} until ${ended} has ended at ${to}`);
     const { to: knownAt, status } = this.#statuses.at(-1) as { to: number; status: Status };
@@ -425,6 +425,8 @@ export class Judge {
       assert.deepEqual([command, by, reason], [taken.command, taken.by, taken.reason], id);
       this.#checkState(life, id, state, exchange);
     }
+    if (reason === ENDED && !this.#holdEnds.has(id)) this.#count('holds ended');
+    if (reason === ENDED) this.#holdEnds.add(id);
     if (state !== 'done' && state !== 'failed') return;
     const shown = endOf(entry);
     if (!this.#shown.has(id) && taken === undefined && command !== 'answer') this.#count('undelivered');
@@ -592,7 +594,6 @@ export class Judge {
     const post = this.#posts.get(reason ?? '');
     const what = `${id}: ${inspect({ post, value, error, seconds })}`;
     if (error === undefined) {
-      if (reason === ENDED) this.#count('holds ended');
       const isRelease = reason === ENDED || post?.isRelease === true;
       return assert.ok(isRelease && typeof value?.released === 'boolean', what);
     }
