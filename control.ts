@@ -1458,6 +1458,7 @@ function readOptions(query: URLSearchParams): Given {
   const endsAt = Date.now() + 1000 * Number(query.get('for'));
   return { by, reason, mine, within, until: query.has('for') ? new Date(endsAt).toISOString() : undefined };
 }
+
 /** Returns the milliseconds after which a command expires, or below 0 those of `within`, or 0. */
 function limitIn(query: URLSearchParams): number {
   if (query.has('within')) return -1 - 1000 * Number(query.get('within'));
@@ -2277,7 +2278,7 @@ export class WebApiServer<Name extends string = never> {
     do {
       this.#release();
       found = this.#look();
-      this.#release(); // what a callback has found
+      this.#release(); // what a callback found
     } while (found !== undefined && !this.#table.claim(found));
     if (found !== before) this.#foundAt = readClock();
     return (this.#found = found) !== undefined;
