@@ -63,6 +63,7 @@ const SERVER_OPTIONS = [
   ...BASE_OPTIONS,
 ];
 const CLIENT_OPTIONS = ['wait', 'by', 'reason', 'expires', 'within', 'for', 'mine', 'arguments', 'id', 'tag', 'signal'];
+const RANGES = { wait: [1, 300], expires: [1, 86_400], within: [0, 86_400], for: [1, 2_592_000] } as const; // seconds
 const READABLE = ['status', 'info', 'stack']; // endpoints
 const LAUNCH_OPTIONS = ['webApiAddress', 'startPaused', ...BASE_OPTIONS];
 const interruptions: WeakSet<object> = new WeakSet(); // the errors by which commands interrupt steps
@@ -70,7 +71,7 @@ const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGBREAK', 'SIGUSR2'] as const;
 
 // ── Statuses and commands ──
 
-/** The status of a system. The client reports `OFFLINE` if it cannot get the status; servers never send it. */
+/** The status of a system. The client reports `OFFLINE` if it cannot get it; servers never send that. */
 export class SystemStatus {
   static readonly ACTIVE: SystemStatus = new SystemStatus('active'); // running normally
   static readonly PAUSING: SystemStatus = new SystemStatus('pausing');
@@ -135,9 +136,11 @@ export interface CommandRequest<Name extends string = never> {
   parameters?: ParametersOf<Types> | undefined;
   /** Milliseconds after which the question has expired. Default: none. */ timeout?: number | undefined;
   /** Withdraws the question: the promise rejects with its reason. */ signal?: AbortSignal | undefined;
+  /** Names a decision in 1 to 200 characters: `LOG.answers` keeps the answer for all such questions. Requires `log`. */
+  key?: string | undefined;
 }
 
-/** The answer to a question, who gave it (as the client claims), and why. */
+/** The answer to a question, who gave it, and why. */
 export interface Answer<Types = Record<string, keyof ValueTypes>> extends Pick<CommandRequest, 'by' | 'reason'> {
   arguments: Values<Types>;
 }
@@ -153,33 +156,28 @@ export interface CommandOutcome {
 
 // ── Cells and bells ──
 //
-//    cell          writer  reader  meaning
-//    SEQUENCE      thread  host    counts commands, answers and sample requests; a bell
-//    REQUESTED     thread  host    SEQUENCE at the latest sample request; a bell
-//    RESPONDED     thread  host    the number of the latest command that the host may return
-//    STOP          thread  both    1 + the slot of the latest pause or shutdown of a client, or 0
-//    DETAIL        both    both    1 while the thread requests a detail; the host resets it
-//    ACCEPTED      both    both    numbers commands and questions
-//    LOST          both    both    how many lines the log lacks
-//    CHANGES       both    thread  counts what changes in /api/info: its tag
-//    NEWS          host    thread  counts changes by the host, and its samples; a bell
-//    LOOKS         host    thread  counts twice each look at its stack; odd during one
-//    INSPECTED     host    thread  1 while its inspector is open, which no look may join
-//    HEARD         host    thread  counts its looks and samples
-//    ACKNOWLEDGED  host    thread  SEQUENCE before its latest sample
-//
 // Whoever wants to hear of news waits for a bell, with Atomics.wait() or waitAsync(). `waiters` counts them by bell, so
 // that ringing costs little while nobody waits.
 //
 // GET /api/status must report the present status, which only systemStatus() knows. The host reads SEQUENCE, samples and
 // stores what it has read in ACKNOWLEDGED: the sample is newer than all that SEQUENCE had counted.
 
-const CELL = {
-  SEQUENCE: 0, REQUESTED: 1, RESPONDED: 2, STOP: 3, DETAIL: 4, ACCEPTED: 5, LOST: 6, CHANGES: 7, NEWS: 8, LOOKS: 9,
-  INSPECTED: 10, HEARD: 16, ACKNOWLEDGED: 17, // the latter two in a cache line of their own
+const CELL = { // by writers and readers
+  SEQUENCE: 0, // thread to host: counts commands, answers and sample requests; a bell
+  REQUESTED: 1, // thread to host: SEQUENCE at the latest sample request; a bell
+  RESPONDED: 2, // thread to host: the number of the latest command that the host may return
+  DETAIL: 3, // both: 1 while the thread requests a detail; the host resets it
+  ACCEPTED: 4, // both: numbers commands and questions
+  LOST: 5, // both: how many lines the log lacks
+  CHANGES: 6, // both to thread: counts what changes in /api/info: its tag
+  NEWS: 7, // host to thread: counts changes by the host, and its samples; a bell
+  LOOKS: 8, // host to thread: counts twice each look at its stack; odd during one
+  INSPECTED: 9, // host to thread: 1 while its inspector is open, which no look may join
+  HEARD: 16, // host to thread: counts its looks and samples; in a cache line of their own
+  ACKNOWLEDGED: 17, // host to thread: SEQUENCE before its latest sample
 } as const;
 
-/** Calls back once a bell differs from the value, or is rung. */
+/** Calls back once a bell differs from the value, or rings. */
 function onRing({ memory, waiters }: ThreadData, bell: number, value: number, act: () => void): void {
   Atomics.add(waiters, bell, 1); // first: who changes the cell sees this, or the change is seen here
   const { async: isWaiting, value: rung } = (Atomics as any).waitAsync(memory, bell, value); // ES2024
@@ -196,20 +194,14 @@ function ringBell({ memory, waiters }: ThreadData, bell: number): void {
 //
 // All that the two threads tell each other is a record in a slot of one table in shared memory.
 //
-//  clients              the table                                                    the program
-//     │                 number  state  text                result                        ▲
-//    HTTP               41      done   {"by":"ana"}        {"value":"1.json"}            │
-//     ▼      ──open──▶  42      taken  {"name":"evaluate"}             ◀──take, end──    ▼
-//  the thread ◀─read──  43      open                                   ◀──open──── the host
-//
 // - The slots of each kind are a ring. HEAD is where the next record is opened; commands wait from TAIL to HEAD. Ended
 //   records stay readable until the ring comes round to their slots. HEAD passes the slot of an open question.
 // - The word of a record is its number, modulo 2²⁸, and its state: open, taken, and done or failed; a question is open,
 //   and done, expired or withdrawn. It is written after the record. Then only the word is exchanged: whoever does that
 //   first has taken the command or ended the question. Readers compare it before and after, and read no text meanwhile.
 // - The host claims what it announces or ends, because the thread withdraws only open commands.
-// - One counter, ACCEPTED, numbers commands and questions in order. A number that a dying thread did not use is a gap.
-//   What the host reports (status, detail, declarations) is done at once, and numbered by slot.
+// - One counter, ACCEPTED, numbers commands and questions in order. Reports (status, detail, declarations) are done at
+//   once, and numbered by slot.
 // - `logged` is the word that the log has. Whoever overwrites a slot adds to LOST what the log lacks of it. The thread
 //   loses nothing: it writes the log, and responds to those who wait, before it opens a slot again.
 
@@ -222,7 +214,7 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
   const { idPrefix, rings, kinds, heads, tails, words, logged, numbers, codes, limits, sizes, times } = shared;
   const states: State[] = ['free', 'open', 'claimed', 'taken', 'done', 'failed', 'expired', 'withdrawn', 'writing'];
   const [open, taken, done, failed, withdrawn, writing] = [1, 3, 4, 5, 7, 8];
-  const [acceptedAt, takenAt, openedAt, endedAt] = [0, 1, 2, 3]; // the latter two by readClock()
+  const [acceptedAt, takenAt, openedAt, endedAt] = [0, 1, 2, 3]; // the latter by readClock()
   const resultAt = 8192; // in the room of a slot
   const texts = Buffer.from(shared.texts);
   const table = {
@@ -242,7 +234,7 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
       const limit = Atomics.load(limits, slot);
       return limit > 0 && readClock() - table.openedAt(slot) >= limit ? limit : 0;
     },
-    /** Lets a record never expire. */
+    /** Lifts its limit. */
     keep(slot: number): void { if (Atomics.load(limits, slot) > 0) Atomics.store(limits, slot, 0); },
     /** Ends the questions that have expired. */
     expireQuestions(): void {
@@ -253,7 +245,7 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
       }
     },
 
-    /** Returns, in order, the records opened last, the one taken last, and another one. */
+    /** Returns, in order, the records opened last, that taken last, and another. */
     recent(wanted: Kind[], count: number, other?: number): SlotRecord[] {
       const slots = wanted.flatMap((kind) => {
         const { at, first, size } = rings[kind];
@@ -359,7 +351,7 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
         };
       }
     },
-    /** Returns the text (part 0) or the result (part 1) as JSON. */
+    /** Returns the text (part 0) or the result (1). */
     textOf(slot: number, part: 0 | 1 = 0): string {
       const [start, size] = [table.roomOf(slot) + part * resultAt, Atomics.load(sizes, 2 * slot + part)];
       return size === 0 ? '' : texts.toString('utf8', start, start + size);
@@ -410,17 +402,17 @@ function allocateTable(idPrefix: string, maxQueueSize: number) {
 // ── The queue ──
 //
 // The class WebApiServer says in which order commands are taken. The next one is that of either lane, and depends on
-// the latest pause or shutdown, which STOP notes: to find it takes no longer if many wait, unless that has expired.
+// the latest pause or shutdown that waits.
 
 function openQueue(data: ThreadData, table: Table) {
-  const { memory, cells, commandNames, maxQueueSize, table: { rings, kinds, heads, tails } } = data;
+  const { commandNames, maxQueueSize, table: { rings, kinds, heads, tails } } = data;
   const [pause, shutdown] = [commandNames.indexOf('pause'), commandNames.indexOf('shutdown')];
   const queue = {
     count(kind: Kind): number {
       const { at, size } = rings[kind];
       return (Atomics.load(heads, at) - Atomics.load(tails, at) + size) % size;
     },
-    /** Whether a lane takes no more. Withdrawn commands take no place, unless there are too many. */
+    /** Whether a lane takes no more. Withdrawn commands take no place, up to a limit. */
     isFull(lane: 'client' | 'own'): boolean {
       const { first, size } = rings[lane];
       const [tail, count] = [queue.tail(lane) - first, queue.count(lane)];
@@ -447,15 +439,15 @@ function openQueue(data: ThreadData, table: Table) {
       const isFirst = ((table.numberOf(one) - table.numberOf(other)) | 0) < 0 || queue.isAmong(stop, tail, head);
       return tail !== head && isFirst ? one : other;
     },
-    /** Returns the last stop in the lane of the four that will be taken, or -1. STOP notes the last one of all. */
+    /** Returns the last stop in the lane of the four that will be taken, or -1. */
     lastStop(): number {
       const { at, first, size } = rings.client;
-      let slot = Atomics.load(memory, cells.STOP) - 1;
-      const [head, tail] = [Atomics.load(heads, at), Atomics.load(tails, at)]; // after STOP
-      while (queue.isAmong(slot, tail, head) && !(queue.isStop(slot) && queue.isValid(slot))) {
-        slot = first + (slot - first + size - 1) % size;
+      const tail = Atomics.load(tails, at);
+      for (let place = Atomics.load(heads, at); place !== tail;) {
+        place = (place + size - 1) % size;
+        if (queue.isStop(first + place) && queue.isValid(first + place)) return first + place;
       }
-      return queue.isAmong(slot, tail, head) ? slot : -1;
+      return -1;
     },
     /** Whether a command that waits has neither expired nor been withdrawn. */
     isValid(slot: number): boolean { return table.isPending(slot) && table.expiredAfter(slot) === 0; },
@@ -482,11 +474,11 @@ function openQueue(data: ThreadData, table: Table) {
 // ── The thread's side ──
 //
 // The server thread runs THREAD_FUNCTIONS, which are sent to it as source text. It cannot load this file: in a bundle,
-// that contains the host, which would run a second time. Hence three rules for these functions:
+// that contains the host, which would run a second time. Hence:
 // - They are declarations, and use only each other (bundlers rename a function and its uses alike), their arguments
 //   and globals. They contain no coverage counters: hence the `istanbul` comment.
-// - Methods of object literals take the place of named functions and classes, which bundlers wrap in helpers.
-// - They avoid what older targets compile to helpers, too: async functions, object spread, class fields.
+// - They avoid what bundlers and older targets turn into helpers: named functions and classes, whose place methods of
+//   object literals take, async functions, object spread, class fields.
 
 type ThreadData = ReturnType<typeof prepareThreadData>;
 
@@ -512,11 +504,9 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
       const slot = table.slotFor(lane);
       if (slot % 8 === 0) host.checkWaits(); // a lane has 32 slots more than can wait: nobody misses an outcome
       if (log?.lacks(slot) === true) log.write();
-      Atomics.compareExchange(memory, cells.STOP, slot + 1, 0);
       table.open(slot, code, text, limit, Date.now(), log?.write);
       if (limit === -1) link.enforce(); // before the host sees it
       else if (limit < 0) setTimeout(link.enforce, -1 - limit);
-      if (queue.isStop(slot)) Atomics.store(memory, cells.STOP, slot + 1);
       Atomics.add(memory, cells.SEQUENCE, 1);
       return slot;
     },
@@ -569,9 +559,7 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
       const isOpen = table.isPending(slot) || table.stateOf(slot) === 'expired'; // a thread may have died at the kill
       return limit >= 0 && isOpen && readClock() - table.openedAt(slot) >= limit;
     },
-    exit(): void {
-      try { process.exit(); } finally { link.kill(); } // the removal may have failed
-    },
+    exit(): void { try { process.exit(); } finally { link.kill(); } }, // the removal may have failed
     kill(): void { process.kill(process.pid, 'SIGKILL'); },
 
     /** Returns the command that waits and is about to withdraw the questions: a posted one has done so. */
@@ -629,7 +617,7 @@ function followHost(data: ThreadData, table: Table) {
   const sampleMs = 9; // how long the host has to sample its status; timers are up to 1 ms early or late
   const detailMs = 250; // the same for a detail, which may take longer
   const freshMs = 1; // a sample this young is reused
-  const freshDetailMs = 100; // a detail this young is reused
+  const freshDetailMs = 100; // so is a detail
   let waiting: Connection[] = [];
   let isWatching = false; // the next change of NEWS leads to checkWaits()
   let isPlanned = false; // endTurn()
@@ -755,19 +743,16 @@ function commandOf(record: SlotRecord, commandNames: readonly string[]): Command
 
 // ── Log ──
 //
-// The log is a file with a JSON object per line. The thread appends batches of lines: before the host can take a
-// command, and every 250 ms. Each slot notes what the log has of it, so a new thread continues where a dead one has
-// stopped: it may repeat lines, but omits no command and no answer. When the server closes, the host appends the rest.
+// The log is a file with a JSON object per line. The thread appends batches: before the host can take a command, and
+// every 250 ms. Each slot notes what the log has of it, so a new thread goes on where a dead one has stopped: it may
+// repeat lines, but omits no command and no answer. When the server closes, the host appends the rest.
 
 function createLog(data: ThreadData, table: Table, readClock: () => number, report: Report) {
-  const { log: path = '', about: { name, pid, version }, death, memory, cells, commandNames, statusNames } = data;
+  const { log: path = '', user, about: { name, pid, version }, death, memory, cells, commandNames, statusNames } = data;
   const { kinds, rings, words, logged } = data.table;
   const fs = process.getBuiltinModule('node:fs');
   const folder = process.getBuiltinModule('node:path').dirname(path);
-  const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
-  const flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK; // a link fails, and a FIFO does not block
   const maxSize = 2 ** 22; // bytes
-  const user = process.versions['deno'] === undefined ? process.geteuid?.() : undefined; // Deno would ask the user
   const log = {
     error: undefined as string | undefined, // of the latest batch
     start(): void {
@@ -828,7 +813,7 @@ function createLog(data: ThreadData, table: Table, readClock: () => number, repo
       }
     },
 
-    /** Returns how many bytes are written. Without any, checks the file. Its user may rename or truncate it. */
+    /** Returns how many bytes are written. Without any, checks the file. */
     append(bytes: Buffer): number {
       let written = 0;
       try {
@@ -837,23 +822,13 @@ function createLog(data: ThreadData, table: Table, readClock: () => number, repo
           const isSticky = (fs.statSync(folder).mode & 0o022) > 0; // that does not protect a missing file
           if (isSticky) throw new Error(`others can write to '${folder}': put the log into a folder of your own`);
         }
-        const file = fs.openSync(path, flags, 0o600);
-        try {
-          const stats = fs.fstatSync(file);
-          const isOwn = user === undefined || stats.uid === user;
-          if (!isOwn || !stats.isFile()) throw new Error(`'${path}' is not a file of this user`);
-          const end = Buffer.from('\n');
-          if (stats.size > 0) fs.readSync(file, end, 0, 1, stats.size - 1);
-          if (end[0] !== 10) fs.writeSync(file, '\n'); // the last line is incomplete
-          written = fs.writeSync(file, bytes);
-          if (written < bytes.length) throw new Error(`'${path}' has no room for more`);
-          if (bytes.length > 0 && stats.size > maxSize) underLock(path, stats.ino, () => {
-            const present = fs.statSync(path, { throwIfNoEntry: false }); // another process may have renamed it
-            if (present?.ino === stats.ino) fs.renameSync(path, `${path}.1`);
-          });
-        } finally {
-          fs.closeSync(file);
-        }
+        const { ino, size, written: count } = appendTo(path, user, bytes, false);
+        written = count;
+        if (written < bytes.length) throw new Error(`'${path}' has no room for more`);
+        if (written > 0 && size > maxSize) underLock(path, user, ino, () => {
+          const present = fs.statSync(path, { throwIfNoEntry: false }); // another process may have renamed it
+          if (present?.ino === ino && present.size > maxSize) fs.renameSync(path, `${path}.1`);
+        });
         log.error = undefined;
       } catch (error: any) {
         log.error = error.code === 'ELOOP' ? `'${path}' is a symbolic link` : error.message;
@@ -864,13 +839,51 @@ function createLog(data: ThreadData, table: Table, readClock: () => number, repo
   return log;
 }
 
+/** Appends to a file of this user, from the start of a line. Returns its inode, how large it was, and what it took. */
+function appendTo(path: string, user: number | undefined, bytes: Buffer, isSynced: boolean) {
+  const fs = process.getBuiltinModule('node:fs');
+  const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_RDWR } = fs.constants; // Windows lacks two of them
+  const flags = O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK; // a link fails, and a FIFO does not block
+  const file = fs.openSync(path, flags, 0o600);
+  try {
+    const stats = fs.fstatSync(file);
+    if (!stats.isFile() || stats.uid !== (user ?? stats.uid)) throw new Error(`'${path}' is not a file of this user`);
+    if (isSynced && user !== undefined && (stats.mode & 0o022) !== 0) throw new Error(`others can write to '${path}'`);
+    const end = Buffer.from('\n');
+    if (stats.size > 0) fs.readSync(file, end, 0, 1, stats.size - 1);
+    if (end[0] !== 10) fs.writeSync(file, '\n'); // the last line is incomplete
+    const written = fs.writeSync(file, bytes);
+    if (isSynced) fs.fdatasyncSync(file);
+    return { ino: stats.ino, size: stats.size, written };
+  } finally {
+    fs.closeSync(file);
+  }
+}
+
+/** Returns the first answer to a question with a key, after appending one that is given: on disk, it is for ever. */
+function findAnswer(data: ThreadData, { key, message, parameters = {} }: Given, answer?: Result): Result | undefined {
+  const { log, user, about: { name, pid } } = data;
+  const path = `${log}.answers`;
+  const own = JSON.stringify(Object.assign({ time: new Date().toISOString(), name, pid, key, message }, answer));
+  const bytes = Buffer.from(answer === undefined ? '' : `${own}\n`);
+  if (appendTo(path, user, bytes, true).written < bytes.length) throw new Error(`'${path}' has no room`);
+  for (const line of process.getBuiltinModule('node:fs').readFileSync(path, 'utf8').split('\n')) {
+    let found: any = {};
+    try { found = Object(JSON.parse(line)); } catch {} // a crash left it incomplete
+    if (found.name !== name || found.key !== key) continue;
+    if (found.message !== message) throw new Error(`${key} is the key of another question: ${found.message}`);
+    const values = validate(`the answer to ${key}: `, found.arguments, parameters);
+    return line === own ? answer : { at: found.time, by: found.by, reason: found.reason, arguments: values };
+  }
+  return undefined;
+}
+
 /**
  * Calls back under a lock for a file with an inode: otherwise, the second of two processes would rename or remove the
  * successor of the file. Does nothing while another process has the lock: an empty folder, which is removed as one.
  */
-function underLock(path: string, ino: number, act: () => void): void {
+function underLock(path: string, user: number | undefined, ino: number, act: () => void): void {
   const { lstatSync, mkdirSync, rmdirSync } = process.getBuiltinModule('node:fs');
-  const user = process.versions['deno'] === undefined ? process.geteuid?.() : undefined; // Deno would ask the user
   const lock = `${path}.${ino}.lock`;
   const { uid = user, mtimeMs = Date.now() } = lstatSync(lock, { throwIfNoEntry: false }) ?? {};
   if (user !== undefined && uid !== user) throw new Error(`'${lock}' is in the way: it belongs to user ${uid}`);
@@ -961,12 +974,11 @@ function createPolicy({ host, token, allowedHosts }: ThreadData) {
 
 // ── The stack ──
 //
-// Through Node's inspector, the thread has the host call #onReach() in the middle of whatever that does. No port
-// opens, and nothing is slower before. What runs there may interrupt Node's own code, which is not re-entrant, or a
-// built-in function. So it uses nothing of Node, no regular expression (RegExp.$1 would change), no timer and no Buffer
-// (its pool is shared): only Atomics, typed arrays, strings and objects. Connecting, posting and disconnecting at once
-// lets the evaluation come first, and leaves no session open, which would delay an exit. The frames come through shared
-// memory. A supervisor gets a message instead, and writes lines there.
+// Through Node's inspector, the thread has the host call #onReach() in the middle of whatever that does: no port opens.
+// What runs there may interrupt Node's own code, which is not re-entrant, or a built-in function. So it uses nothing of
+// Node, no regular expression (RegExp.$1 would change), no timer and no Buffer, whose pool is shared: Atomics, typed
+// arrays, strings and objects. Connecting, posting and disconnecting at once lets the evaluation come first, and leaves
+// no session open, which would delay an exit.
 
 /** Sends the call stack of the host. Requests share a look; while one is on its way, another follows after 5 s. */
 function followStack(data: ThreadData, link: Link, { send }: HttpServer) {
@@ -1026,7 +1038,7 @@ type HttpServer = ReturnType<typeof serve>;
 type PreparedResponse = ReturnType<typeof prepare>;
 type RequestHead = ReturnType<typeof readHead>;
 
-/** Prepares a response with the common headers and the given ones: alternating names and values. */
+/** Prepares a response with the common headers and others, whose names and values alternate. */
 function prepare(statusCode: number, value: object | null, ...given: string[]) {
   const body = value === null ? '' : JSON.stringify(value);
   const size = Buffer.byteLength(body);
@@ -1054,7 +1066,6 @@ interface Connection {
   readonly isUnix: boolean;
   isLast: boolean; // it takes no more requests
   idleSince: number; // the count of responses then
-  mark: number; // of its progress at the latest closeIdle()
   response: ServerResponse | null; // from the end or refusal of a request until it is sent
   head: RequestHead;
   isRefused: boolean; // the response may precede the end of the request
@@ -1098,7 +1109,7 @@ function serve(data: ThreadData, link: Link) {
 
     onConnection(socket: Socket, isUnix: boolean): void {
       const connection: Connection = { // with all fields, so that all connections have one shape
-        socket, isUnix, isLast: false, idleSince: responses, mark: -1, response: null, head: {} as RequestHead,
+        socket, isUnix, isLast: false, idleSince: responses, response: null, head: {} as RequestHead,
         isRefused: false, body: noBody, waits: false, isReady: Boolean, onEnd: Boolean, deadline: 0,
       };
       connections.set(socket, connection);
@@ -1113,13 +1124,9 @@ function serve(data: ThreadData, link: Link) {
       longest.socket.destroy();
     },
 
-    /** Closes connections silent since the previous call, unless a response is pending or not yet sent. */
-    closeIdle(): void {
-      for (const connection of connections.values()) {
-        const { socket, response, mark } = connection;
-        connection.mark = socket.bytesRead + connection.idleSince; // both only grow; bytesRead is 0 on Bun
-        if (connection.mark === mark && response === null && socket.writableLength === 0) socket.destroy();
-      }
+    /** Closes a silent connection, unless a response is pending or not yet sent. */
+    onSilence(socket: Socket): void {
+      if (connections.get(socket)?.response === null && socket.writableLength === 0) socket.destroy();
     },
 
     /** Refuses a request at its head, or routes it once it is complete. */
@@ -1223,9 +1230,10 @@ function createListener(server: HttpServer, isUnix: boolean): Server {
     headersTimeout: 5000, // milliseconds, like the others
     requestTimeout: 10_000,
     connectionsCheckingInterval: 2000,
-    keepAliveTimeout: 0, // costs two timers per request: see closeIdle()
+    keepAliveTimeout: 0, // costs two timers per request
     requireHostHeader: false, // the policy checks it, responding in JSON
   }, server.onRequest);
+  listener.setTimeout(16_000, server.onSilence); // the responses say 15 s
   listener.maxHeadersCount = server.maxFields + 1; // Node drops most of the others, which could exhaust the heap
   Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
   listener.on('connection', (socket) => server.onConnection(socket, isUnix));
@@ -1234,7 +1242,6 @@ function createListener(server: HttpServer, isUnix: boolean): Server {
   listener.on('clientError', ({ code = '' }: NodeJS.ErrnoException, socket) => {
     server.finish(socket as Socket, clientErrors[code] ?? 400);
   });
-  server.listeners.push(listener);
   return listener;
 }
 
@@ -1254,7 +1261,7 @@ function createRoutes(data: ThreadData, link: Link, server: HttpServer) {
   const { commandNames, statusNames } = data;
   const { host, table } = link;
   const stacks = followStack(data, link, server);
-  const direct = createDirect(link, server);
+  const direct = createDirect(data, link, server);
   const ok = prepare(200, { result: 'ok' });
   const wrongMethod = { error: 'Invalid API method' };
   const statusTags = statusNames.map((status) => `"${status.replace(' ', '-')}"`);
@@ -1329,7 +1336,7 @@ function createRoutes(data: ThreadData, link: Link, server: HttpServer) {
       if (query !== '' || declared.name !== undefined) { // most have neither, which saves a tenth of a POST
         const given = new URLSearchParams(query);
         const own = { pause: ['within', 'for'], resume: ['mine'], shutdown: ['within'] }[command as 'pause'] ?? [];
-        const fault = faultIn(given, ['by', 'reason', 'expires', ...own]);
+        const fault = faultIn(data, given, ['by', 'reason', 'expires', ...own]);
         if (fault !== '') return server.send(connection, prepare(400, { error: fault }));
         const obstacle = given.has('within') ? data.obstacles[command as 'pause'] : '';
         if (obstacle !== '') return server.send(connection, prepare(501, { error: obstacle }));
@@ -1358,17 +1365,17 @@ function createRoutes(data: ThreadData, link: Link, server: HttpServer) {
 }
 
 /** Handles answers and withdrawals, past the queue. */
-function createDirect(link: Link, server: HttpServer) {
+function createDirect(data: ThreadData, link: Link, server: HttpServer) {
   const { host, table } = link;
   const ok = prepare(200, { result: 'ok' });
   const direct = {
     handle(connection: Connection, name: string): void {
       const query = new URLSearchParams(connection.head.query);
-      const fault = faultIn(query, ['id', 'by', 'reason']);
+      const fault = faultIn(data, query, ['id', 'by', 'reason']);
       if (fault !== '') return server.send(connection, prepare(400, { error: fault }));
       direct[name as 'answer'](connection, tidy(query.get('id') ?? ''), readOptions(query));
     },
-    answer(connection: Connection, id: string, { by, reason }: Given): void {
+    answer(connection: Connection, id: string, { by, reason, key }: Given): void {
       host.checkWaits(); // a question may have expired
       const asked = table.questions();
       const question = asked.find((one) => one.id === id);
@@ -1381,12 +1388,22 @@ function createDirect(link: Link, server: HttpServer) {
       const stop = link.waitingStop();
       const error = state === 'expired' ? `${id} has expired` : state === 'withdrawn' ? `${id} was withdrawn`
         : state === 'done' ? `${result.by ?? 'somebody'} has answered ${id}` : stop && `a ${stop} waits`;
-      if (error !== undefined) return server.send(connection, prepare(409, { error }));
+      const kept = key === undefined ? '' : '; the answer is kept';
+      if (error !== undefined) return server.send(connection, prepare(409, { error: error + kept }));
       const values = readArguments(server, connection, 'answer', given.parameters ?? {});
       if (values === null) return;
-      const isAnswered = table.change(slot, 'done', JSON.stringify({ by, reason, arguments: values }), word);
-      if (isAnswered) direct.confirm(connection);
-      else direct.answer(connection, id, { by, reason }); // it has just ended
+      const own = { by, reason, arguments: values };
+      let answer: Result | undefined = own;
+      try {
+        if (given.key !== undefined) answer = findAnswer(data, given, own); // before the program sees it
+      } catch ({ message }: any) {
+        return server.send(connection, prepare(503, { error: `Cannot keep the answer, try again later: ${message}` }));
+      }
+      const isAnswered = table.change(slot, 'done', JSON.stringify(answer), word);
+      if (isAnswered && answer === own) return direct.confirm(connection);
+      // It has just ended, or an earlier answer decides.
+      direct.answer(connection, id, { by, reason, key: answer === own ? given.key : undefined });
+      host.wake();
     },
     /** Repeatable: a response may be lost. The outcome keeps the first name. */
     withdraw(connection: Connection, id: string, { by = '', reason = '' }: Given): void {
@@ -1431,15 +1448,14 @@ function readArguments(server: HttpServer, connection: Connection, name: string,
   return null;
 }
 
-/** Says which parameter of a query is wrong or would be ignored; empty if none is. */
-function faultIn(query: URLSearchParams, known: readonly string[]): string {
+/** Says which parameter of a query is wrong, or ''. */
+function faultIn({ ranges }: ThreadData, query: URLSearchParams, known: readonly string[]): string {
   const names = [...query.keys()];
   const wrong = names.find((name, index) => !known.includes(name) || names.indexOf(name) !== index);
   const fault = known.includes(wrong ?? '') ? `${wrong} is given twice` : `unknown parameter ${tidy(wrong ?? '', 100)}`;
   if (wrong !== undefined) return `${fault}: ${known.join(', ')}`;
   if (query.has('expires') && query.has('within')) return 'expires and within exclude each other';
-  const ranges = { expires: [1, 86_400], within: [0, 86_400], for: [1, 2_592_000] };
-  for (const [name, [least, most]] of Object.entries(ranges) as [string, [number, number]][]) {
+  for (const [name, [least, most]] of Object.entries(ranges)) {
     const text = query.get(name) ?? String(least);
     const isValid = /^(0|[1-9]\d{0,6})$/.test(text) && Number(text) >= least && Number(text) <= most;
     if (!isValid) return `${name} must be an integer from ${least} to ${most}, got ${JSON.stringify(tidy(text))}`;
@@ -1450,7 +1466,7 @@ function faultIn(query: URLSearchParams, known: readonly string[]): string {
   return Number(query.get('within')) >= Number(query.get('for') ?? NaN) ? 'within must be smaller than for' : '';
 }
 
-/** Returns what a query gives a command. */
+/** Returns what a query gives. */
 function readOptions(query: URLSearchParams): Given {
   const [by, reason] = ['by', 'reason'].map((name) => tidy(query.get(name) ?? '') || undefined);
   const mine = query.get('mine') === 'true' || undefined;
@@ -1537,7 +1553,6 @@ function listen(data: ThreadData, server: HttpServer, { report, log }: Link) {
   const { dirname } = process.getBuiltinModule('node:path');
   // Node's listen('localhost') uses only the first address, but clients may try either.
   const addresses = host.toLowerCase() === 'localhost' ? ['127.0.0.1', '::1'] : [host];
-  const listeners: Server[] = [];
   let [path = '', privateFolder] = [socketPaths[0], '']; // where the socket is, and where it is made
   let [unix, own]: [Server | null, Stats | null] = [null, null]; // its listener, and its file
   let isListening = false;
@@ -1550,7 +1565,7 @@ function listen(data: ThreadData, server: HttpServer, { report, log }: Link) {
       if (isListening) return;
       if (data.death === '') log?.append(Buffer.alloc(0));
       if (log?.error !== undefined) return listening.fail({ message: `cannot log: ${log.error}` });
-      const bound = listeners.map((one) => one.address() as AddressInfo);
+      const bound = server.listeners.map((one) => one.address() ?? '').filter((one) => typeof one === 'object');
       const isPublic = bound.some(({ address }) => !/^(::ffff:)?127\.|^::1$/.test(address));
       log?.start();
       data.about.port = bound[0]?.port;
@@ -1564,11 +1579,11 @@ function listen(data: ThreadData, server: HttpServer, { report, log }: Link) {
       const tcp = createListener(server, false);
       tcp.on('error', (error: NodeJS.ErrnoException) => {
         const lacksFamily = error.code === 'EADDRNOTAVAIL' || error.code === 'EAFNOSUPPORT'; // no IPv4 or no IPv6
-        if (!lacksFamily || others.length + listeners.length === 0) listening.fail(error);
+        if (!lacksFamily || others.length + server.listeners.length === 0) listening.fail(error);
         else listening.start(others, boundPort);
       });
       tcp.listen(boundPort, address, () => {
-        listeners.push(tcp);
+        server.listeners.push(tcp);
         listening.start(others, (tcp.address() as AddressInfo).port);
       });
     },
@@ -1585,6 +1600,7 @@ function listen(data: ThreadData, server: HttpServer, { report, log }: Link) {
         checkTrusted(folder);
         privateFolder = fs.mkdtempSync(`${folder}/.`);
         unix = createListener(server, true).on('error', listening.failSocket);
+        server.listeners.push(unix);
         unix.listen(`${privateFolder}/s`, listening.linkSocket);
       });
     },
@@ -1600,7 +1616,7 @@ function listen(data: ThreadData, server: HttpServer, { report, log }: Link) {
       listening.succeed();
     },
 
-    /** Removes the socket of a dead server, but neither that of a live one nor any other file. */
+    /** Removes only a dead socket. */
     makeWay(): void {
       const found = fs.lstatSync(path, { throwIfNoEntry: false });
       const message = `'${path}' is not a socket; the path of a folder ends in /`;
@@ -1610,7 +1626,7 @@ function listen(data: ThreadData, server: HttpServer, { report, log }: Link) {
         listening.failSocket({ code: 'EADDRINUSE', message: `another server listens at '${path}'` });
       });
       probe.on('error', (error: NodeJS.ErrnoException) => listening.attempt(() => {
-        if (error.code === 'ECONNREFUSED' && found !== undefined) underLock(path, found.ino, () => {
+        if (error.code === 'ECONNREFUSED' && found !== undefined) underLock(path, data.user, found.ino, () => {
           if (listening.isSame(path, found)) fs.rmSync(path, { force: true }); // a client may have been faster
         });
         else if (error.code !== 'ENOENT') throw error; // ENOENT: a faster server has removed it
@@ -1675,15 +1691,15 @@ function runThread(): void {
   process.on('uncaughtException', listening.fail);
   process.on('exit', listening.removeSocket);
   parentPort?.on('message', server.close);
-  setInterval(server.closeIdle, 16_000); // the responses say 15 s
   for (const act of [link.host.checkWaits, link.enforce, link.endHolds, listening.keepSocket]) setInterval(act, 250);
   try { listening.start(); } catch (error: any) { listening.fail(error); } // Deno throws past uncaughtException
 }
 
 const THREAD_FUNCTIONS = [
-  openTable, openQueue, onRing, ringBell, tidy, linkToHost, followHost, commandOf, eventsSince, createLog, underLock,
-  followStack, prepare, readHead, isAllowedHost, createPolicy, serve, createListener, renderRejection, createRoutes,
-  createDirect, refuseBody, readArguments, faultIn, readOptions, limitIn, validate, checkTrusted, listen,
+  openTable, openQueue, onRing, ringBell, tidy, linkToHost, followHost, commandOf, eventsSince, createLog, appendTo,
+  findAnswer, underLock, followStack, prepare, readHead, isAllowedHost, createPolicy, serve, createListener,
+  renderRejection, createRoutes, createDirect, refuseBody, readArguments, faultIn, readOptions, limitIn, validate,
+  checkTrusted, listen,
 ];
 
 // ── WebApiServer: the host's side ──
@@ -1710,11 +1726,10 @@ const THREAD_FUNCTIONS = [
   /** If true (default), the next look for commands completes a command; if false, `report()` or the next one does. */
   autoReport?: boolean | undefined;
   /**
-   * Path of a Unix socket to listen on, at most 94 bytes, for this user only; without `host` and `port`, on
-   * nothing else. It replaces the socket of a dead server. A path that ends in `/` is a folder, made if its parent
-   * exists, for NAME-PID.sock: NAME is `name`, truncated to 32 characters, `_` for all but ASCII letters, digits, `.-`.
-   * Default, with a `name`: beside the port, in the first of `socketFolders()` that can be used, where tools find it;
-   * none under control-run, which has its own. Null for none.
+   * Path of a Unix socket to listen on, at most 94 bytes, for this user only; without `host` and `port`, on nothing
+   * else. It replaces the socket of a dead server. A path that ends in `/` is a folder, made if its parent exists, for
+   * NAME-PID.sock: NAME is `name`, truncated to 32 characters, `_` for all but ASCII letters, digits, `.-`. Default,
+   * with a `name`: beside the port, in the first usable of `socketFolders()`; none under control-run. Null: none.
    */
   socketPath?: string | null | undefined;
   /** Token that clients must send, unencrypted (RFC 6750 §2.1): 16 to 1024 visible ASCII characters. Default: none. */
@@ -1724,9 +1739,9 @@ const THREAD_FUNCTIONS = [
   /** Maximum number of connections, from 1 to 65536. An additional one replaces the longest idle one. Default: 64. */
   maxConnections?: number | undefined;
   /**
-   * Path of a file that is created for this user only, for a JSON object per line: commands with their arguments,
-   * outcomes, statuses, starts and ends. Above 4 MiB, it is renamed to `….1`. If it cannot be opened, or others could
-   * replace it, the start fails; later errors are warnings. Default: none.
+   * Path of a file, created for this user only, with a JSON object per line: commands, outcomes, statuses, starts and
+   * ends. Above 4 MiB, it is renamed to `….1`. If it cannot be opened, or others could replace it, the start fails;
+   * later errors are warnings. Default: none.
    */
   log?: string | undefined;
   /** The saved cause of the first status, or holds of the pause, oldest first. Default: none, and `since` is now. */
@@ -1753,10 +1768,11 @@ export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
   seconds?: number | undefined;
 }
 
-/** An open question in `/api/info`, to be answered by `POST /api/answer` with its id. Times are in ISO 8601. */
+/** An open question in `/api/info`, to be answered by `POST /api/answer` with its id. */
 export interface AskInfo {
   id: string;
   message: string;
+  key?: string | undefined;
   parameters: Parameters;
   at: string;
   expiresAt?: string | undefined;
@@ -1836,11 +1852,12 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   const isInit = process.pid === 1 && process.platform === 'linux';
   return {
     memory: new Int32Array(new SharedArrayBuffer(128)), waiters: new Int32Array(new SharedArrayBuffer(64)),
-    cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS,
+    cells: CELL, statusNames: STATUS_NAMES, commandNames: COMMANDS, ranges: RANGES,
     table: allocateTable(idPrefix, maxQueueSize),
     death: '', // of the previous thread
     ahead: 0, // of Date before the clock, when the thread starts
     log: log === undefined ? undefined : resolvePath(log),
+    user: process.versions['deno'] === undefined ? process.geteuid?.() : undefined, // Deno would ask the user
     hasDetail: describe !== undefined,
     isSupervisor: onOverdue !== undefined, hasReader: readStack !== undefined,
     obstacles: { // why something is not possible here; empty if it is
@@ -1909,10 +1926,10 @@ type Published = Hold & { code: number; holds: readonly Hold[] };
 type Hold = StatusCause & { since: string };
 
 /**
- * The web API of a running system. It runs in its own thread, so it responds and accepts commands whatever the host's
- * thread is doing. Every command whose response is `ok` is delivered exactly once, unless it expires, is withdrawn
- * or the program ends, and in order: the four commands, and own commands, each in the order of their acceptance. So are
- * both together, except while a `pause` or a `shutdown` waits: then the four commands that wait go first.
+ * The web API of a running system. It runs in its own thread, so it responds whatever the host's thread is doing. Every
+ * command whose response is `ok` is delivered exactly once, unless it expires, is withdrawn or the program ends, and in
+ * order: the four commands, and own commands, each in the order of their acceptance. So are both together, except while
+ * a `pause` or a `shutdown` waits: then the four commands that wait go first.
  */
 export class WebApiServer<Name extends string = never> {
   readonly #options: WebApiServerOptions<string>;
@@ -1966,8 +1983,8 @@ export class WebApiServer<Name extends string = never> {
    * once, even if the host does not yield. If it dies, a new one takes over with the same address, queue and history,
    * after a second and once the host yields. `close()` during the start resolves the promise.
    *
-   * @throws {Error} If the server is running or was closed, or if it cannot listen (`code` is Node's: EADDRINUSE,
-   *   EACCES, …) or open its log. In the latter cases it can be started again.
+   * @throws {Error} If the server is running or was closed, or if it cannot listen (`code` is Node's, such as
+   *   EACCES) or open its log. In the latter cases it can be started again.
    */
   async runInBackground(): Promise<WebApiAddress> {
     if (this.#state === 'closed') throw new Error('Cannot start the server: it was closed');
@@ -1984,10 +2001,13 @@ export class WebApiServer<Name extends string = never> {
     } catch (error) {
       const { code, message } = error as Failure;
       Reflect.deleteProperty(this.#exports, place);
-      const isTaken = code === 'EADDRINUSE' && Boolean(this.#data.port);
-      const why = isTaken ? await describeUser(host, this.#data.port as number) : '';
+      const { port } = this.#data;
+      const client = code === 'EADDRINUSE' && port ? new WebApiClient(host, port, { timeout: 1000 }) : null;
+      const user = await client?.getInfo(); // without the token: it may be anyone
+      const isKnown = typeof user?.name === 'string' && typeof user.pid === 'number';
+      const why = isKnown ? `it is in use by ${tidy(user.name)} (process ${user.pid})` : message;
       if (this.#state === 'starting') this.#state = 'idle';
-      throw Object.assign(new Error(`Cannot serve at ${placeOf(this.#data)}: ${why || message}`), { code });
+      throw Object.assign(new Error(`Cannot serve at ${placeOf(this.#data)}: ${why}`), { code });
     }
     return { host, port: this.#data.port ?? 0, ...socketPath !== undefined && { socketPath } };
   }
@@ -2021,12 +2041,12 @@ export class WebApiServer<Name extends string = never> {
     return hasNext;
   }
 
-  /** Returns whether one of these commands waits to be delivered: by default, any but own commands. Never waits. */
+  /** Returns whether one of these commands waits to be delivered: by default, any but own commands. */
   hasWaiting(commands: readonly ControlCommand[] = COMMANDS): boolean { return this.#look(commands) !== undefined; }
 
   /**
-   * Takes the next command from the queue. Never waits, except until the response to a `shutdown` is written: usually
-   * less than a millisecond, at most 200. The command is done when the host looks for the next one or calls `report()`.
+   * Takes the next command from the queue. Never waits, except until the response to a `shutdown` is written: at
+   * most 200 ms, usually less than one. The command is done when the host looks for the next one or calls `report()`.
    *
    * @throws {EmptyError} If the queue is empty.
    */
@@ -2087,9 +2107,7 @@ export class WebApiServer<Name extends string = never> {
   /**
    * Like `nextCommand()`, but blocks the thread, for a host that never yields. Clients still get the status and the
    * detail, but no timer and no signal handler runs, and a server thread that has died is not replaced. Returns null if
-   * no command comes within the timeout, in milliseconds. Default: without limit.
-   *
-   * @throws {EmptyError} As `nextCommand()`.
+   * no command comes within the timeout, in milliseconds. Default: without limit. Throws as `nextCommand()` does.
    */
   nextCommandSync(options: { timeout?: number | undefined } = {}): ControlCommand | Name | null {
     checkOptions('nextCommandSync', options, ['timeout']);
@@ -2126,21 +2144,27 @@ export class WebApiServer<Name extends string = never> {
    * need not be handled: it is a TimeoutError if the question expires, or an AbortError if a command ends the present
    * work: what aborts `signal`, or a `save-state`. `close()` ends it, too.
    *
-   * @throws {Error} If 16 questions are open, or the server is not running.
+   * @throws {Error} If 16 questions are open, the server is not running, or the key or its answer cannot be used.
    */
   ask<const Types = { approved: 'boolean' }>(message: string, options: AskOptions<Types> = {}): Promise<Answer<Types>> {
-    checkOptions('ask', options, ['parameters', 'timeout', 'signal']);
-    const { parameters = { approved: { type: 'boolean' } }, timeout, signal } = options;
+    checkOptions('ask', options, ['parameters', 'timeout', 'signal', 'key']);
+    const { parameters = { approved: { type: 'boolean' } }, timeout, signal, key } = options;
     const time = Date.now();
-    const text = checkQuestion(message, parameters, timeout, time);
+    const question = checkQuestion(message, parameters, timeout, time, key);
     const isSignal = signal === undefined || 'addEventListener' in Object(signal);
     if (!isSignal) throw new TypeError(`signal must be an AbortSignal, got ${inspect(signal)}`);
+    if (key !== undefined && this.#data.log === undefined) throw new TypeError('key requires the option log');
     if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
     const table = this.#table;
     const slot = table.slotFor('question');
     for (const settle of this.#asked) settle(); // then, because the question in this slot may just have ended
     if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
-    table.open(slot, 0, text, timeout, time);
+    if (key !== undefined && table.questions().some(({ state, given }) => state === 'open' && given.key === key)) {
+      throw new Error(`Cannot ask: ${key} is the key of an open question`);
+    }
+    const decision = key === undefined ? undefined : findAnswer(this.#data, question);
+    table.open(slot, 0, JSON.stringify({ ...question, answeredAt: decision?.at }), timeout, time);
+    if (decision !== undefined) table.change(slot, 'done', JSON.stringify(decision));
     const answer = new Promise<Answer<Types>>((resolve, reject) => {
       const settle = (end?: State, reason?: unknown): void => {
         if (end !== undefined) table.change(slot, end);
@@ -2157,7 +2181,7 @@ export class WebApiServer<Name extends string = never> {
       const timer = timeout === undefined ? startInterval(settle, 2 ** 30) : startTimer(settle, timeout, 'expired');
       signal?.addEventListener('abort', abort);
       this.#asked.add(settle);
-      if (signal?.aborted === true) abort();
+      settle(signal?.aborted === true ? 'withdrawn' : undefined, signal?.reason);
     });
     answer.catch(() => {});
     this.#follow(); // a command may wait already
@@ -2174,9 +2198,8 @@ export class WebApiServer<Name extends string = never> {
   }
 
   /**
-   * Puts a command of the program itself on the queue, ahead of those of clients, also without a server. By default,
-   * `by` is `itself`; texts are truncated to 200 characters; a pause may have an end. Returns false if `maxQueueSize`
-   * such commands wait.
+   * Puts a command of the program itself on the queue, ahead of those of clients, also without a server. Default of
+   * `by`: `itself`. Texts are truncated to 200 characters. Returns false if `maxQueueSize` such commands wait.
    */
   post(command: ControlCommand, options: Pick<CommandRequest, 'by' | 'reason' | 'until'> = {}): boolean {
     const code = COMMANDS.indexOf(command);
@@ -2248,10 +2271,8 @@ export class WebApiServer<Name extends string = never> {
     for (;;) { // anew after each, because systemStatus(), which #setHolds() calls, may post a command
       const first = this.#queue.next();
       if (first === undefined) return undefined;
-      const isDue = this.#isDue(first);
-      if (isDue && commands === undefined) return first; // as usual: spares the search
-      const isVain = !isDue && commands === undefined && this.#running === undefined && !this.#isSampling;
-      if (isVain) this.#dispose(first);
+      const mayDispose = commands === undefined && this.#running === undefined && !this.#isSampling;
+      if (mayDispose && !this.#isDue(first)) this.#dispose(first);
       else return this.#queue.find((slot) => {
         const isWanted = commands === undefined || commands.includes(this.#nameOf(slot) as ControlCommand);
         return isWanted && this.#isDue(slot);
@@ -2262,10 +2283,8 @@ export class WebApiServer<Name extends string = never> {
   #readRequest(): CommandRequest<string> {
     if (this.#request !== null) return this.#request;
     const { id, code, given } = this.#table.read(this.#taken as number);
-    const { by, reason, within, until, name, arguments: values = {} } = given;
-    const limits = { ...within !== undefined && { within }, ...until !== undefined && { until } };
-    const command = COMMANDS[code] ?? name as string;
-    return (this.#request = { command, id, arguments: values, by, reason, ...limits });
+    const { by, reason, name = '', mine: _mine, arguments: values = {}, ...limits } = given;
+    return (this.#request = { command: COMMANDS[code] ?? name, id, arguments: values, by, reason, ...limits });
   }
   #nameOf(slot: number): ControlCommand | undefined { return COMMANDS[this.#table.codeOf(slot)]; }
   get #runningName() { return this.#running === undefined ? undefined : this.#nameOf(this.#running); }
@@ -2541,9 +2560,8 @@ export class WebApiServer<Name extends string = never> {
 
 /**
  * The outcome of a request. `value` is the status, the lines of the stack or the result of the command, or empty if
- * nothing has changed since the `tag`; `body` is the whole response. `phase` is how far a failed request got:
- * `answered` by a control server; `sent`, so a command may still take effect; or only `connect`. Without a response,
- * `code` is Node's.
+ * nothing has changed since the `tag`; `body` is the whole response. `phase` is how far a failed request got: it was
+ * `answered`; `sent`, so a command may still take effect; or only `connect`. Without a response, `code` is Node's.
  */
 export type WebApiReply =
   | Readonly<{ ok: true; value: string; body: Record<string, unknown>; tag: string | undefined }>
@@ -2590,9 +2608,9 @@ type Limited = Pick<RequestOptions, 'within'>;
 export class WebApiClient {
   /** `http://localhost:8391`, or `unix:` and the path of the socket. */ readonly baseUrl: string;
   readonly #target: {
-    host?: string; port?: number; socketPath?: string; agent?: false; createConnection?: () => Duplex; // or agent
+    host?: string; port?: number; socketPath?: string; headers: { Authorization?: string };
+    agent?: false; createConnection?: () => Duplex; // one of them
   };
-  readonly #headers: { Authorization?: string };
   readonly #timeoutMs: number;
   readonly #cancels: Set<() => void> = new Set(); // one for each pending request
 
@@ -2608,9 +2626,9 @@ export class WebApiClient {
     const socketPath = resolveSocketPath(options.socketPath);
     if (connect !== undefined) check('connect', connect, 'function', 'a function');
     const how = connect === undefined ? { agent: false as const } : { createConnection: connect };
-    this.#target = { ...socketPath === undefined ? { host, port } : { socketPath }, ...how };
+    const headers = token === undefined ? {} : { Authorization: `Bearer ${token}` };
+    this.#target = { ...socketPath === undefined ? { host, port } : { socketPath }, ...how, headers };
     this.baseUrl = socketPath === undefined ? `http://${placeOf({ host, port, socketPath })}` : `unix:${socketPath}`;
-    this.#headers = token === undefined ? {} : { Authorization: `Bearer ${token}` };
     this.#timeoutMs = timeout;
   }
 
@@ -2621,14 +2639,8 @@ export class WebApiClient {
 
   /** Requests `/api/info`. Resolves with null if the request fails. */
   async getInfo(signal?: AbortSignal): Promise<SystemInfo | null> {
-    const reply = await this.request('info', { signal });
-    return reply.ok === true ? reply.body as unknown as SystemInfo : null;
-  }
-
-  /** Requests the stack, innermost function first. Resolves with null if the request fails. */
-  async getStack(signal?: AbortSignal): Promise<string[] | null> {
-    const reply = await this.request('stack', { signal });
-    return reply.ok === true ? reply.body['stack'] as string[] : null;
+    const { ok, body } = await this.request('info', { signal });
+    return ok ? body as unknown as SystemInfo : null;
   }
 
   /** Sends `pause`. Resolves with the result, `'ok'`, or with `null` if the request fails. */
@@ -2647,14 +2659,11 @@ export class WebApiClient {
   async request(endpoint: string, options: RequestOptions = {}): Promise<WebApiReply> {
     check('endpoint', endpoint, 'string', 'status, info, stack or the name of a command', COMMAND_NAME.test(endpoint));
     checkOptions('request', options, CLIENT_OPTIONS);
-    const { wait, expires, within, for: duration, mine, by = '', reason = '', id = '', signal } = options;
+    const { wait, mine, by = '', reason = '', id = '', signal } = options;
     for (const [name, text] of Object.entries({ by, reason, id })) check(name, text, 'string', 'a string');
     const json = JSON.stringify(options.arguments);
     if (json !== undefined) check('arguments', options.arguments, 'object', 'an object');
-    checkInteger('wait', wait, 1, 300);
-    checkInteger('expires', expires, 1, 86_400);
-    checkInteger('within', within, 0, 86_400);
-    checkInteger('for', duration, 1, 2_592_000);
+    for (const [name, [from, to]] of Object.entries(RANGES)) checkInteger(name, options[name as 'wait'], from, to);
     if (mine !== undefined) check('mine', mine, 'boolean', 'a boolean');
     const timeoutMs = this.#timeoutMs + (wait ?? 0) * 1000;
     const end = new AbortController();
@@ -2692,9 +2701,9 @@ export class WebApiClient {
   }
 
   /**
-   * Waits until the system reports the status; polls every 50 ms if the server does not support that. A command takes
-   * effect when the host takes it from the queue, so the first status may predate a command sent just before. Error
-   * responses do not end the wait. A system that accepts connections and does not respond is not `OFFLINE`.
+   * Waits until the system reports the status; polls old servers every 50 ms. A command takes effect when the host
+   * takes it, so the first status may predate one that was sent just before. A system that accepts connections and
+   * does not respond is not `OFFLINE`.
    *
    * @throws {DOMException} `TimeoutError` if the status does not come in time, or the reason of an aborted signal.
    */
@@ -2729,21 +2738,19 @@ export class WebApiClient {
   close(): void { for (const cancel of this.#cancels) cancel(); }
 
   async #exchange(endpoint: string, options: RequestOptions, json: string, signal: AbortSignal, onSent: () => void) {
-    const { wait, by = '', reason = '', expires = '', within = '', for: duration = '', mine, id = '', tag } = options;
+    const { wait, by = '', reason = '', mine, tag } = options;
     signal.throwIfAborted();
-    const { socketPath, createConnection } = this.#target;
+    const { socketPath, createConnection, headers: own } = this.#target;
     if (socketPath !== undefined && createConnection === undefined) checkTrusted(socketPath); // keeps the token safe
     const http = process.getBuiltinModule('node:http'); // slow to load
     const method = READABLE.includes(endpoint) ? 'GET' : 'POST';
-    const fields = {
-      id, by: tidy(by), reason: tidy(reason), expires: `${expires}`, within: `${within}`, for: `${duration}`,
-      mine: mine === true ? 'true' : '',
-    };
-    const query = new URLSearchParams(Object.entries(fields).filter(([, text]) => text !== ''));
+    const given: Record<string, unknown> = { ...options, by: tidy(by), reason: tidy(reason), mine: mine || '' };
+    const query = new URLSearchParams();
+    for (const name of ['id', 'by', 'reason', 'expires', 'within', 'for', 'mine']) {
+      if ((given[name] ?? '') !== '') query.set(name, `${given[name]}`);
+    }
     const path = `/api/${endpoint}${query.size > 0 ? `?${query}` : ''}`;
-    const headers: Record<string, string> = { ...this.#headers };
-    if (wait !== undefined) headers['Prefer'] = `wait=${wait}`;
-    if (tag !== undefined) headers['If-None-Match'] = tag;
+    const headers = { ...own, ...wait && { Prefer: `wait=${wait}` }, ...tag && { 'If-None-Match': tag } };
     const request = http.request({ ...this.#target, method, path, headers, signal });
     request.on('finish', () => request.socket?.errored || onSent()); // also emitted if it could not connect
     request.on('error', () => {}); // once() reports it, or else reading the response does
@@ -2769,12 +2776,6 @@ function statusOf(reply: WebApiReply): SystemStatus | null {
   const isForeign = reply.phase === 'sent' && reply.statusCode !== undefined;
   const isRefused = reply.phase === 'connect' && /^(ECONNREFUSED|ENOENT)$/.test(reply.code ?? '');
   return isForeign || isRefused ? OFFLINE : null;
-}
-
-/** Who uses a port, if it says so. Asks without the token: it may be anyone. */
-async function describeUser(host: string, port: number): Promise<string> {
-  const { name, pid } = await new WebApiClient(host, port, { timeout: 1000 }).getInfo() ?? {};
-  return typeof name === 'string' && typeof pid === 'number' ? `it is in use by ${tidy(name)} (process ${pid})` : '';
 }
 
 function placeOf({ host, port, socketPath = '' }: Pick<ThreadData, 'host' | 'port' | 'socketPath'>): string {
@@ -2829,14 +2830,13 @@ export interface LaunchConfig extends Pick<WebApiServerOptions,
 }
 
 /**
- * Runs a system until it is shut down by a command, SIGINT, SIGTERM or SIGHUP (even under nohup). A second SIGINT, at
+ * Runs a system until it is shut down by a command, SIGINT, SIGTERM or SIGHUP. A second SIGINT, at
  * least a second after the first, kills it. SIGUSR2 saves. A paused system uses no CPU. Steps may be synchronous:
  * commands are handled after each, timers and signals every 10 ms.
  *
  * If a hook fails, `process.emitWarning()` reports it and the system continues. If the last save fails, a shutdown by
  * command is cancelled, and the system pauses; after a signal, or without a web API, the promise rejects with the error
- * of the save. If a step fails, it rejects with that error, and no state is saved, unless a command has interrupted the
- * step: see `Control`.
+ * of the save. If a step fails, it rejects with that error and saves nothing, unless a command has interrupted it.
  *
  * @throws {Error} If the web API cannot listen. No step has run.
  */
@@ -3101,17 +3101,18 @@ function checkCommands(commands: object, taken: string[] = [...COMMANDS, ...READ
   return json;
 }
 
-/** Checks a question, and returns its `AskInfo` as JSON, without the id. */
-function checkQuestion(text: string, parameters: object, timeout: number | undefined, at: number): string {
+/** Checks a question, and returns its `AskInfo`, without the id. */
+function checkQuestion(text: string, parameters: Parameters, timeout: number | undefined, at: number, key?: string) {
   const message = typeof text === 'string' ? tidy(text.replace(/\s+/g, ' '), 1000).trim() : '';
   const isValid = message !== '' && Array.from(text).length <= 1000;
   check('message', text, 'string', 'a text of 1 to 1000 characters', isValid);
   check('parameters', parameters, 'object', 'an object', !Array.isArray(parameters));
   if (timeout !== undefined) checkTimeout(timeout);
+  if (key !== undefined) check('key', key, 'string', 'a text of 1 to 200 characters', key !== '' && tidy(`${key}`) === key);
   checkInteger('the size of the question as JSON', Buffer.byteLength(JSON.stringify({ message, parameters })), 0, 4096);
   checkCommands({ answer: { parameters } }, []);
-  const expiresAt = timeout && new Date(at + timeout).toISOString();
-  return JSON.stringify({ message, parameters, at: new Date(at).toISOString(), expiresAt });
+  const expiresAt = timeout === undefined ? undefined : new Date(at + timeout).toISOString();
+  return { message, key, parameters, at: new Date(at).toISOString(), expiresAt };
 }
 
 /** Rejects unknown options: a misspelt one would leave the default in force. */

@@ -26,7 +26,7 @@ import type { TestContext } from 'node:test';
  */
 export function preset(first: number): () => void {
   const Original = globalThis.SharedArrayBuffer;
-  const [size, responded, accepted] = [128, 2, 5];
+  const [size, responded, accepted] = [128, 2, 4];
   globalThis.SharedArrayBuffer = class extends Original {
     constructor(bytes: number) {
       super(bytes);

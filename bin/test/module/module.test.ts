@@ -31,7 +31,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
       server.runInBackground().then(async ({ port }) => {
         const client = new WebApiClient('127.0.0.1', port);
         console.log(JSON.stringify([await client.pause(), (await client.getStatus()).statusName]));
-        console.log(JSON.stringify([server.receiveCommand(), Array.isArray(await client.getStack())]));
+        console.log(JSON.stringify([server.receiveCommand(), Array.isArray((await client.request('stack')).body.stack)]));
         await server.close();
       });
     `;
@@ -52,7 +52,7 @@ describe('The module', { ...LIMIT, concurrency: 2 }, () => {
       import { SystemStatus, WebApiClient, WebApiServer } from './control.mjs';
       const server = new WebApiServer({ systemStatus: () => SystemStatus.PAUSED, port: 0 });
       const client = new WebApiClient('127.0.0.1', (await server.runInBackground()).port);
-      const stack = await client.getStack();
+      const { stack } = (await client.request('stack')).body;
       console.log(JSON.stringify([await client.pause(), server.receiveCommand(), Array.isArray(stack)]));
       await server.close();
     `);
