@@ -245,7 +245,7 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
       }
     },
 
-    /** Returns, in order, the records opened last, that taken last, and another. */
+    /** Returns, in order, those opened last, that taken last, and another. */
     recent(wanted: Kind[], count: number, other?: number): SlotRecord[] {
       const slots = wanted.flatMap((kind) => {
         const { at, first, size } = rings[kind];
@@ -262,7 +262,7 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
       const { at, first, size } = rings[kind];
       return first + (Atomics.load(heads, at) + size - 1) % size;
     },
-    /** Reads the record that was opened last: the present status, detail or declarations. */
+    /** Reads the record opened last: the present status, detail or declarations. */
     present(kind: Kind): SlotRecord {
       for (;;) {
         const slot = table.latest(kind);
@@ -270,7 +270,7 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
         if (record.state !== 'writing' && table.latest(kind) === slot) return record; // else it has just gone
       }
     },
-    /** Returns the slot of the next record of a kind. It may hold one that has just ended, which open() overwrites. */
+    /** Returns the slot of the next record of a kind, where open() overwrites another. */
     slotFor(kind: Kind): number {
       const { at, first, size } = rings[kind];
       let index = Atomics.load(heads, at);
@@ -279,7 +279,7 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
     },
 
     /** Opens a record in the slot for its kind. */
-    open(slot: number, code: number, text: string, limit: number = 0, time: number = Date.now(), log?: () => void) {
+    open(slot: number, code: number, text: string, limit = 0, time = Date.now(), result = '', log?: () => void): void {
       const { at, first, size, isReport, events } = rings[kinds[slot] as Kind];
       const number = (isReport ? table.numberOf(slot) : Atomics.add(memory, cells.ACCEPTED, 1)) + 1;
       const word = Atomics.exchange(words, slot, writing);
@@ -290,12 +290,12 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
       codes[slot] = code;
       limits[slot] = limit;
       sizes[2 * slot] = text === '' ? 0 : texts.write(text, table.roomOf(slot));
-      sizes[2 * slot + 1] = 0;
+      sizes[2 * slot + 1] = result === '' ? 0 : texts.write(result, table.roomOf(slot) + resultAt);
       times[4 * slot + acceptedAt] = time;
-      times[4 * slot + openedAt] = readClock();
+      times[4 * slot + openedAt] = times[4 * slot + endedAt] = readClock();
       if (log !== undefined) Atomics.store(words, slot, number << 4); // not open yet: for the log alone
       log?.();
-      Atomics.store(words, slot, (number << 4) | (isReport ? done : open));
+      Atomics.store(words, slot, (number << 4) | (isReport || result !== '' ? done : open));
       Atomics.store(heads, at, (slot - first + 1) % size);
       if (kinds[slot] !== 'detail') Atomics.add(memory, cells.CHANGES, 1);
       onChange();
@@ -504,7 +504,7 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
       const slot = table.slotFor(lane);
       if (slot % 8 === 0) host.checkWaits(); // a lane has 32 slots more than can wait: nobody misses an outcome
       if (log?.lacks(slot) === true) log.write();
-      table.open(slot, code, text, limit, Date.now(), log?.write);
+      table.open(slot, code, text, limit, Date.now(), '', log?.write);
       if (limit === -1) link.enforce(); // before the host sees it
       else if (limit < 0) setTimeout(link.enforce, -1 - limit);
       Atomics.add(memory, cells.SEQUENCE, 1);
@@ -697,7 +697,7 @@ function followHost(data: ThreadData, table: Table) {
       host.checkWaits();
     },
 
-    /** Plans one wake-up at the end of this turn, for a host that sleeps and for requests that wait. */
+    /** Plans one wake-up at the end of this turn, for hosts that sleep and requests that wait. */
     wakeIfAwaited(): void { if (waiting.length > 0 || Atomics.load(waiters, SEQUENCE) > 0) host.planTurn(); },
     planTurn(): void {
       if (!isPlanned) setImmediate(host.endTurn);
@@ -1298,7 +1298,7 @@ function createRoutes(data: ThreadData, link: Link, server: HttpServer) {
       routes.enqueue(connection, commandNames.length, given);
     },
 
-    /** Sends the status or the information once it is fresh, or a 304 if the client knows it. */
+    /** Sends the status or information once fresh, or a 304 if the client knows it. */
     get(connection: Connection): void {
       if (connection.head.path === '/api/stack') return stacks.get(connection);
       host.whenSampled(connection, false, () => {
@@ -1432,7 +1432,7 @@ function refuseBody(command: string, body: Buffer): PreparedResponse | null {
   return prepare(isLarge ? 413 : 400, { error });
 }
 
-/** Returns the arguments in a body with the defaults, or null after an error response. */
+/** Returns the arguments in a body, or null after an error response. */
 function readArguments(server: HttpServer, connection: Connection, name: string, parameters: Parameters) {
   const { body } = connection;
   const most = name === 'answer' ? 2048 : 4096; // bytes
@@ -1448,7 +1448,7 @@ function readArguments(server: HttpServer, connection: Connection, name: string,
   return null;
 }
 
-/** Says which parameter of a query is wrong, or ''. */
+/** Says what is wrong with a query, or ''. */
 function faultIn({ ranges }: ThreadData, query: URLSearchParams, known: readonly string[]): string {
   const names = [...query.keys()];
   const wrong = names.find((name, index) => !known.includes(name) || names.indexOf(name) !== index);
@@ -2153,7 +2153,7 @@ export class WebApiServer<Name extends string = never> {
     const question = checkQuestion(message, parameters, timeout, time, key);
     const isSignal = signal === undefined || 'addEventListener' in Object(signal);
     if (!isSignal) throw new TypeError(`signal must be an AbortSignal, got ${inspect(signal)}`);
-    if (key !== undefined && this.#data.log === undefined) throw new TypeError('key requires the option log');
+    if (key !== undefined && this.#data.log === undefined) throw new TypeError('key requires a log');
     if (this.#state !== 'running') throw new Error('Cannot ask: the server is not running');
     const table = this.#table;
     const slot = table.slotFor('question');
@@ -2163,8 +2163,8 @@ export class WebApiServer<Name extends string = never> {
       throw new Error(`Cannot ask: ${key} is the key of an open question`);
     }
     const decision = key === undefined ? undefined : findAnswer(this.#data, question);
-    table.open(slot, 0, JSON.stringify({ ...question, answeredAt: decision?.at }), timeout, time);
-    if (decision !== undefined) table.change(slot, 'done', JSON.stringify(decision));
+    const text = JSON.stringify({ ...question, answeredAt: decision?.at });
+    table.open(slot, 0, text, timeout, time, decision && JSON.stringify(decision));
     const answer = new Promise<Answer<Types>>((resolve, reject) => {
       const settle = (end?: State, reason?: unknown): void => {
         if (end !== undefined) table.change(slot, end);
@@ -3108,7 +3108,7 @@ function checkQuestion(text: string, parameters: Parameters, timeout: number | u
   check('message', text, 'string', 'a text of 1 to 1000 characters', isValid);
   check('parameters', parameters, 'object', 'an object', !Array.isArray(parameters));
   if (timeout !== undefined) checkTimeout(timeout);
-  if (key !== undefined) check('key', key, 'string', 'a text of 1 to 200 characters', key !== '' && tidy(`${key}`) === key);
+  if (key !== undefined) check('key', key, 'string', '1 to 200 characters', key !== '' && tidy(`${key}`) === key);
   checkInteger('the size of the question as JSON', Buffer.byteLength(JSON.stringify({ message, parameters })), 0, 4096);
   checkCommands({ answer: { parameters } }, []);
   const expiresAt = timeout === undefined ? undefined : new Date(at + timeout).toISOString();

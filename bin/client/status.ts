@@ -3,7 +3,7 @@
 import { EXIT, paintStatus, warn } from '../shared/cli.ts';
 import { describeUnknown, statusNameOf, UNKNOWN } from '../shared/client.ts';
 import { COMMANDS } from '../shared/commands.ts';
-import { describeParameter, describeTimes, questionsIn, stackIn } from '../shared/declared.ts';
+import { describeParameter, questionsIn, stackIn, timesOf } from '../shared/declared.ts';
 import { seen } from '../shared/system.ts';
 import { describeInfo, viewOf } from '../shared/view.ts';
 import { failure, type Outcome, TIMEOUT, type Verb, verb } from './verb.ts';
@@ -51,7 +51,8 @@ export const asks: Verb = verb({
       isAny ||= !reply.ok || questions.length > 0;
       if (!reply.ok) return failure(reply);
       const lines = questions.flatMap((question) => {
-        return [`${describeTimes(question)}: ${question.message}`, ...[...question.parameters].map(describeParameter)];
+        const first = `${timesOf(question, question.id)}: ${question.message}`;
+        return [first, ...[...question.parameters].map(describeParameter)];
       });
       return { exitCode: EXIT.DONE, text: lines.join('\n'), json: { asks: reply.body['asks'] } };
     });

@@ -153,6 +153,7 @@ export function isSettled(info: Body): boolean {
 const LOGGED = [
   'version', 'commandLine', 'ended', 'exitCode', 'signal', 'status', 'id', 'command', 'message', 'parameters',
   'arguments', 'state', 'value', 'valueOmitted', 'error', 'lines', 'seconds', 'by', 'reason', 'holds', 'expiresAt',
+  'key', 'answeredAt',
 ] as const;
 
 /** The latest entries of a log, the oldest first, as many as there is room for. `isCut`: earlier ones are left out. */

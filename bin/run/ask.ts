@@ -19,10 +19,11 @@ const OPTIONS = {
     help: `what the answer consists of, such as '{"file":{"type":"string"}}': prints it as JSON (default: yes or no)`,
     parse: parseJson,
   },
+  key: { type: 'string', value: 'KEY', help: 'names a decision: its answer is that of later questions' },
 } as const satisfies Options;
 
 const HELP = `
-Usage: control-run ask MESSAGE [--timeout SECONDS] [--parameters JSON]
+Usage: control-run ask MESSAGE [--timeout SECONDS] [--key KEY] [--parameters JSON]
 
 Asks whoever controls the program, and waits for the answer. For any process of a program under control-run.
 
@@ -46,9 +47,9 @@ Exit codes: 0 yes, or the answer to --parameters; 1 no, 2 usage error or not und
 export async function askFromShell(args: readonly string[], say: (message: string) => void): Promise<number> {
   const parsed = parseOptions(OPTIONS, HELP, 1, args);
   if (parsed === null) return 0;
-  const { values: { timeout, parameters }, positionals: [message] } = parsed;
+  const { values: { timeout, parameters, key }, positionals: [message] } = parsed;
   if (message === undefined) throw new UsageError('MESSAGE is missing; see control-run ask --help');
-  const question = JSON.stringify({ message, timeout, parameters });
+  const question = JSON.stringify({ message, timeout, parameters, key });
   const path = process.env['CONTROL_RUN_SOCKET'];
   if (!path) throw new UsageError('nobody can answer: not under control-run, which sets CONTROL_RUN_SOCKET');
   const timer = setTimeout(() => say(`waits for an answer: ${excerpt(message, MAX_VALUE_LENGTH)}`), SOON_MS);

@@ -109,17 +109,18 @@ class Control:
         if command == 'save-state' and self.save is None: raise NotImplementedError('the program has no save function')
         return self.save() if self.save and command in ('save-state', 'shutdown') else None
 
-    def ask(self, message, parameters=None, timeout=None):
+    def ask(self, message, parameters=None, timeout=None, key=None):
         """Asks whoever controls the program, and blocks until somebody answers. Returns True or False.
 
         parameters: what else the answer consists of: {'file': {'type': 'string', 'enum': files}}. Returns it as a dict.
+        key: names the decision: once answered, the same question with that key has the answer, also after a restart.
         Raises TimeoutError after `timeout` seconds, Interrupted when a pause, a save or a shutdown waits, ValueError if
             the question is invalid, and RuntimeError without control-run."""
         if self.lines is None: raise RuntimeError('nobody can answer: not under control-run')
         if any(map(is_stop, self.waiting)): raise Interrupted('a command waits for poll()')
         self.asked += 1
-        question = {'id': f'a{self.asked}', 'message': message, 'parameters': parameters, 'timeout': timeout}
-        self.say(ask={key: value for key, value in question.items() if value is not None})
+        question = dict(id=f'a{self.asked}', message=message, parameters=parameters, timeout=timeout, key=key)
+        self.say(ask={name: value for name, value in question.items() if value is not None})
         try: answer = self.receive_answer(question['id'])
         except BaseException:  # such as KeyboardInterrupt
             self.say(withdraw=question['id'])

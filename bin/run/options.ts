@@ -59,7 +59,7 @@ const OPTIONS = {
 
 const HELP = `
 Usage: control-run [options] [--] COMMAND [ARGUMENT…]
-       control-run ask MESSAGE [--timeout SECONDS] [--parameters JSON]
+       control-run ask MESSAGE [--timeout SECONDS] [--key KEY] [--parameters JSON]
        control-run --python > control.py
 
 Runs a program with a web API that pauses, resumes, saves and ends all its processes.

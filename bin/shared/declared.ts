@@ -3,8 +3,8 @@
 
 import { helpLine, UsageError } from './cli.ts';
 import {
-  ageOf, type Body, describeDuration, excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, textOfJson,
-  timeIn,
+  ageOf, type Body, clockTime, describeDuration, excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH,
+  textOfJson, timeIn,
 } from './text.ts';
 
 /** What takes arguments. */
@@ -199,8 +199,10 @@ export function isAnswer({ command, message }: Body): boolean {
   return command === 'answer' && typeof message === 'string';
 }
 
-export function messageIn({ message }: Body): string {
-  return excerptOf(message, MAX_VALUE_LENGTH);
+export function messageIn(entry: Body): string {
+  const [time, at] = [timeIn(entry, 'time'), timeIn(entry, 'answeredAt')]; // in a log, if its key has an answer
+  const answer = time === null || at === null ? '' : ` (answered ${clockTime(new Date(at), new Date(time))})`;
+  return excerptOf(entry['message'], MAX_VALUE_LENGTH) + answer;
 }
 
 /** The parameter of a question that yes or no answers: its only one, and a boolean. Otherwise null. */
@@ -217,16 +219,12 @@ export function describeQuestion(question: Question, needsId: boolean = false): 
   return `${question.message} (${words.join(' ')})`;
 }
 
-/** `k3f-q2, asked 3 min ago, expires in 12 min`. */
-export function describeTimes(question: Question): string {
-  return [question.id, timesOf(question)].filter(Boolean).join(', ');
-}
-
-/** `asked 3 min ago, expires in 12 min`. */
-export function timesOf({ entry }: Question): string {
-  const [age, expiresAt] = [ageOf(timeIn(entry, 'at')), timeIn(entry, 'expiresAt')];
+/** `key deploy 4711, asked 3 min ago, expires in 12 min`; before it the id, if that is given. */
+export function timesOf({ entry }: Question, id: string = ''): string {
+  const [key, age, expiresAt] = [excerptOf(entry['key']), ageOf(timeIn(entry, 'at')), timeIn(entry, 'expiresAt')];
   const left = describeDuration(Math.max(0, (expiresAt ?? 0) - Date.now()) / 1000);
-  return [age && `asked ${age} ago`, expiresAt && `expires in ${left}`].filter(Boolean).join(', ');
+  const parts = [id, key && `key ${key}`, age && `asked ${age} ago`, expiresAt && `expires in ${left}`];
+  return parts.filter(Boolean).join(', ');
 }
 
 /** What a question takes: `yes or no`, `file=… [note=…]`. Empty if an answer has no arguments. */

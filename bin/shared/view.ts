@@ -3,7 +3,7 @@
 
 import { BY, type Fault, isCurrent, LINK_ENDED, NO_ANSWER, OFFLINE, UNKNOWN } from './client.ts';
 import {
-  describeQuestion, describeTimes, isAnswer, isCommandId, type Question, questionsIn, summarizeAsks, timesOf,
+  describeQuestion, isAnswer, isCommandId, type Question, questionsIn, summarizeAsks, timesOf,
 } from './declared.ts';
 import {
   canSaveIn, commandsOf, describeAuthor, describeCause, describeCommand, describeDetail, describeEnd, describeShare,
@@ -280,7 +280,7 @@ export function describeInfo(system: FollowedSystem): string[] {
     const time = isAnswer(entry) ? endedAt(entry) : timeIn(entry, 'at'); // a question has no sender
     return `${time === null ? '' : `${clockTime(new Date(time))} `}${describeCommand(entry)}`;
   });
-  const questions = questionsIn(info).map((question) => `${describeTimes(question)}: ${describeQuestion(question)}`);
+  const questions = questionsIn(info).map((one) => `${timesOf(one, one.id)}: ${describeQuestion(one)}`);
   const port = excerptOf(info['port']) && `, port ${excerptOf(info['port'])}`;
   const rows = [
     ['name', `${excerptOf(info['name'])} (process ${pid} on ${excerptOf(info['host'])}${port})`],
