@@ -358,12 +358,19 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
       const [choice, control] = [random(), new AbortController()];
       if (choice > 0.8) setTimeout(() => control.abort(new RangeError('enough')), below(30));
       const timeout = choice < 0.3 ? 1 + below(40) : undefined;
-      const options = { parameters: { pick: { type: 'integer' } }, signal: control.signal, timeout };
-      const question = server.ask(message, options);
+      const key = choice < 0.5 ? message + ' of ' + process.pid + ' at ' + from : undefined;
+      const lasting = { parameters: { pick: { type: 'integer' } }, key };
+      const question = server.ask(message, { ...lasting, signal: control.signal, timeout });
       open.add(question);
       note('ask', from, message);
-      question.then(({ arguments: values, by, reason }) => {
+      question.then((answer) => {
+        const { arguments: values, by, reason } = answer;
         note('got', from, message, { values, by, reason });
+        if (key === undefined || !isOpen) return;
+        server.ask(message, lasting).then((again) => {
+          if (JSON.stringify(again) !== JSON.stringify(answer)) fault(message + ' has two answers');
+          note('asked again', from);
+        });
       }, ({ name, message: error }) => note('got', from, message, { name, error })).then(() => open.delete(question));
     };
 

@@ -12,7 +12,9 @@ import {
 } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { LIMIT, until } from '../../wait.ts';
-import { killAll, processesOf, PYTHON, run, shell, type StartedRun, startRun, stateOf, WAIT } from './helpers.ts';
+import {
+  endRun, killAll, processesOf, PYTHON, run, shell, type StartedRun, startRun, stateOf, WAIT,
+} from './helpers.ts';
 import { HELLO, order, RELAY, startListener, startTalk, type Talk } from './talk.ts';
 import type { AskInfo } from '../../../../control.ts';
 
@@ -126,6 +128,27 @@ describe('control-run ask', { ...suite, skip: lacks('Linux') }, () => {
     await answer(run, await openOne(run, 'Full?'), {});
     const unwritten = 'control-run: answered\ncontrol-run: EPIPE: broken pipe, write\n';
     assert.deepEqual(await endOf(mute), [2, '', unwritten]);
+  });
+
+  it('has the answer of an earlier question with its --key, also after a restart; not without a log', async (t) => {
+    const options = ['--name', 'deployer', '--log', join(makeFolder(t), 'log')];
+    const args = ['Deploy?', '--key', 'deploy 4711'] as const;
+    const first = await startAsked(t, options);
+    const asking = first.ask(...args);
+    const question = await openOne(first, 'Deploy?');
+    assert.equal(question.key, 'deploy 4711');
+    const refusal = 'control-run: Cannot ask: deploy 4711 is the key of an open question\n';
+    assert.deepEqual(await endOf(first.ask(...args)), [2, '', refusal]);
+    await answer(first, question, { approved: true }, '&by=ana');
+    const yes = [0, '', 'control-run: yes by ana\n'];
+    for (const one of [asking, first.ask(...args)]) assert.deepEqual(await endOf(one), yes);
+    await endRun(first.running);
+    const second = await startAsked(t, options);
+    assert.deepEqual(await endOf(second.ask(...args)), yes);
+    const other = 'control-run: deploy 4711 is the key of another question: Deploy?\n';
+    assert.deepEqual(await endOf(second.ask('Deploy all?', ...args.slice(1))), [2, '', other]);
+    const mute = await startAsked(t, ['--no-log']);
+    assert.deepEqual(await endOf(mute.ask(...args)), [2, '', 'control-run: key requires a log\n']);
   });
 
   it('exits with 4 once the time has passed', async (t) => {
@@ -392,6 +415,20 @@ async function gets(talk: Talk, id: string): Promise<Record<string, unknown>> {
 }
 
 describe('control-run: questions on CONTROL_FD', { ...suite, skip: lacks('Linux') }, () => {
+  it('are answered at once if their key has an answer', async (t) => {
+    const talk = await startListener(t, ['--log', join(makeFolder(t), 'log')]);
+    talk.say({ ask: { id: 'a1', message: 'Delete?', key: 'k' } });
+    await answer(talk, await openOne(talk, 'Delete?'), { approved: false }, '&by=ana');
+    for (const id of ['a1', 'a2']) {
+      if (id === 'a2') talk.say({ ask: { id, message: 'Delete?', key: 'k' } });
+      assert.deepEqual(await gets(talk, id), { id, arguments: { approved: false }, by: 'ana' });
+    }
+    talk.say({ ask: { id: 'a3', message: 'Delete?', key: 5 } });
+    assert.deepEqual(await gets(talk, 'a3'), { id: 'a3', error: 'key must be 1 to 200 characters, got 5' });
+    talk.running.child.stdin?.end();
+    await talk.running.ended;
+  });
+
   it('are answered, expire and are withdrawn, several at a time', async (t) => {
     const talk = await startListener(t);
     const parameters = { file: { type: 'string' } };
@@ -499,6 +536,17 @@ function writePython(t: TestContext, code: string): string {
 }
 
 describe('control-run: ask() of the Python module', { ...suite, skip: lacks('Linux', 'python3') }, () => {
+  it('returns the answer that its key has', async (t) => {
+    const code = "control = Control()\nprint([control.ask('Deploy?', key='deploy 4711') for _ in '12'])\n";
+    const path = writePython(t, code);
+    const options = ['--name', 'deployer', '--log', join(dirname(path), 'log')];
+    const run = await startRun(t, options, [PYTHON, path]);
+    await answer(run, await openOne(run, 'Deploy?'), { approved: true });
+    assert.equal((await run.running.ended).stdout, '[True, True]\n');
+    const again = await runProgram(t, 'run', ['--port', '0', ...options, '--', PYTHON, path], '');
+    assert.equal(again.stdout, '[True, True]\n');
+  });
+
   it('returns True, False or a dict, and raises what happened instead', async (t) => {
     const run = await startPython(t, `
 control = Control()
