@@ -12,7 +12,12 @@ export interface Mend {
 
 export const MENDS: readonly Mend[] = [
   {
+    bug: 'If a program was killed between an answer',
+    edits: [['control.ts', 'key === undefined ? undefined : findAnswer(', 'true ? undefined : findAnswer(']],
+  },
+  {
     bug: 'A target such as',
+    hangs: true,
     edits: [['bin/shared/names.ts', 'const isStray = isPath && ', 'const isStray = isPath && false && ']],
   },
   {
@@ -106,7 +111,7 @@ export const MENDS: readonly Mend[] = [
   },
   {
     bug: 'Two servers could serve at one Unix socket',
-    edits: [['control.ts', 'underLock(path, found.ino, () => {', '[0].forEach(() => {']],
+    edits: [['control.ts', 'underLock(path, data.user, found.ino, () => {', '[0].forEach(() => {']],
   },
   {
     bug: 'Own commands that filled the queue',
@@ -134,7 +139,7 @@ export const MENDS: readonly Mend[] = [
   {
     bug: 'After the clock was set',
     edits: [
-      ['control.ts', 'openedAt] = readClock();', 'openedAt] = Date.now();'],
+      ['control.ts', 'openedAt] = times[4 * slot + endedAt] = readClock();', 'openedAt] = Date.now();'],
       ['control.ts', 'else times[4 * slot + endedAt] = readClock();', 'else times[4 * slot + endedAt] = Date.now();'],
     ],
   },
