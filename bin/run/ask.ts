@@ -19,7 +19,7 @@ const OPTIONS = {
     help: `what the answer consists of, such as '{"file":{"type":"string"}}': prints it as JSON (default: yes or no)`,
     parse: parseJson,
   },
-  key: { type: 'string', value: 'KEY', help: 'names a decision: its answer is that of later questions' },
+  key: { type: 'string', value: 'KEY', help: 'names a decision: its answer, also a no, is for ever' },
 } as const satisfies Options;
 
 const HELP = `

@@ -200,7 +200,7 @@ export function isAnswer({ command, message }: Body): boolean {
 }
 
 export function messageIn(entry: Body): string {
-  const [time, at] = [timeIn(entry, 'time'), timeIn(entry, 'answeredAt')]; // in a log, if its key has an answer
+  const [time, at] = [timeIn(entry, 'time') ?? timeIn(entry, 'at'), timeIn(entry, 'answeredAt')]; // if its key has one
   const answer = time === null || at === null ? '' : ` (answered ${clockTime(new Date(at), new Date(time))})`;
   return excerptOf(entry['message'], MAX_VALUE_LENGTH) + answer;
 }
