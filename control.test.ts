@@ -1227,8 +1227,7 @@ describe('A server', LIMIT, () => {
     const warnings = collectWarnings(t);
     const { address, port } = await startServer(t, { host: '0.0.0.0' });
     assert.equal(address.host, 'localhost', 'for clients');
-    const what = 'accepts connections from other machines: anyone who can connect can control this program';
-    assert.deepEqual(warnings, [`The web API at 0.0.0.0:${port} ${what}`]);
+    assert.deepEqual(warnings, [`Other machines can control 0.0.0.0:${port} without a token`]);
   });
 
   it('frees its port on close(), and keeps the accepted commands; further calls are no-ops', async (t) => {
@@ -1309,7 +1308,7 @@ describe('A request', LIMIT, () => {
     [404, NOWHERE, 'another path', head('GET /', HOST)],
     [405, NO_METHOD, 'another method', head('PUT /api/pause', HOST)],
     [413, NO_BODY, 'a body above 4,096 bytes', head(PAUSE, HOST, 'Content-Length: 4097') + ' '.repeat(4097)],
-    [413, 'Content Too Large', 'a Content-Length above 65,536', head(PAUSE, HOST, 'Content-Length: 65537')],
+    [413, null, 'a Content-Length above 65,536', head(PAUSE, HOST, 'Content-Length: 65537')],
     [431, null, 'a head of more than 8 KiB', head(PAUSE, HOST, `X: ${'x'.repeat(8192)}`)],
     [501, null, 'CONNECT', head('CONNECT localhost:80', HOST)],
   ];

@@ -140,7 +140,7 @@ export interface CommandRequest<Name extends string = never> {
   key?: string | undefined;
 }
 
-/** The answer to a question, who gave it, and why. */
+/** The answer to a question, who gave it (as the client claims), and why. */
 export interface Answer<Types = Record<string, keyof ValueTypes>> extends Pick<CommandRequest, 'by' | 'reason'> {
   arguments: Values<Types>;
 }
@@ -214,7 +214,7 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
   const { idPrefix, rings, kinds, heads, tails, words, logged, numbers, codes, limits, sizes, times } = shared;
   const states: State[] = ['free', 'open', 'claimed', 'taken', 'done', 'failed', 'expired', 'withdrawn', 'writing'];
   const [open, taken, done, failed, withdrawn, writing] = [1, 3, 4, 5, 7, 8];
-  const [acceptedAt, takenAt, openedAt, endedAt] = [0, 1, 2, 3]; // the latter by readClock()
+  const [acceptedAt, takenAt, openedAt, endedAt] = [0, 1, 2, 3]; // the latter two by readClock()
   const resultAt = 8192; // in the room of a slot
   const texts = Buffer.from(shared.texts);
   const table = {
@@ -424,7 +424,7 @@ function openQueue(data: ThreadData, table: Table) {
     tail(kind: Kind): number { return rings[kind].first + Atomics.load(tails, rings[kind].at); },
 
     /** Returns the command that is taken next, or that would be if these were the tails. */
-    next(from: Int32Array = tails, stop: number = queue.lastStop()): number | undefined {
+    next(from: Int32Array = tails, stop?: number): number | undefined {
       const { posted, client, own } = rings;
       const postedAt = Atomics.load(from, posted.at);
       if (postedAt !== Atomics.load(heads, posted.at)) return posted.first + postedAt;
@@ -453,13 +453,13 @@ function openQueue(data: ThreadData, table: Table) {
     isValid(slot: number): boolean { return table.isPending(slot) && table.expiredAfter(slot) === 0; },
     isStop(slot: number): boolean { return table.codeOf(slot) === pause || table.codeOf(slot) === shutdown; },
     /** Whether a slot of the lane of the four lies from tail to head. */
-    isAmong(slot: number, tail: number, head: number): boolean {
+    isAmong(slot: number = queue.lastStop(), tail: number, head: number): boolean {
       const { first, size } = rings.client;
       return slot >= 0 && (slot - first - tail + size) % size < (head - tail + size) % size;
     },
 
     find(isWanted: (slot: number) => boolean): number | undefined {
-      const stop = queue.lastStop();
+      const stop = queue.count('own') === 0 ? -1 : queue.lastStop();
       for (const from = tails.slice(); ;) {
         const slot = queue.next(from, stop);
         if (slot === undefined || isWanted(slot)) return slot;
@@ -734,7 +734,7 @@ function commandOf(record: SlotRecord, commandNames: readonly string[]): Command
   const isShown = isQuestion || JSON.stringify(values ?? '').length <= 200;
   return {
     id, command: isQuestion ? 'answer' : commandNames[code] ?? String(given.name), message: given.message,
-    arguments: isShown ? values : undefined,
+    arguments: isShown ? values : undefined, answeredAt: record.result.at,
     at: new Date(at).toISOString(), takenAt: state === 'taken' ? new Date(takenAt).toISOString() : undefined,
     state: state === 'taken' ? 'running' : state === 'done' ? 'done' : error === undefined ? 'waiting' : 'failed',
     value, valueOmitted, error, seconds: record.seconds, by, reason, within: given.within, until: given.until,
@@ -765,9 +765,7 @@ function createLog(data: ThreadData, table: Table, readClock: () => number, repo
       if (event === 'ask') return Object.assign({ id }, record.given);
       if (event === 'command') return { id, command, arguments: values, by, reason, within, until };
       if (event !== 'status') return commandOf(record, commandNames);
-      const isLong = JSON.stringify(holds).length > 4000; // a line has at most 16 KiB
-      const shown = isLong ? holds?.map((hold) => Object.assign({}, hold, { reason: undefined })) : holds;
-      return { status: statusNames[code] ?? null, by, reason, during, holds: shown };
+      return { status: statusNames[code] ?? null, by, reason, during, holds };
     },
 
     lacks(slot: number): boolean { return words[slot] !== logged[slot]; },
@@ -851,7 +849,7 @@ function appendTo(path: string, user: number | undefined, bytes: Buffer, isSynce
     if (isSynced && user !== undefined && (stats.mode & 0o022) !== 0) throw new Error(`others can write to '${path}'`);
     const end = Buffer.from('\n');
     if (stats.size > 0) fs.readSync(file, end, 0, 1, stats.size - 1);
-    if (end[0] !== 10) fs.writeSync(file, '\n'); // the last line is incomplete
+    if (end[0] !== 10) fs.writeSync(file, isSynced ? '-\n' : '\n'); // the last line is incomplete
     const written = fs.writeSync(file, bytes);
     if (isSynced) fs.fdatasyncSync(file);
     return { ino: stats.ino, size: stats.size, written };
@@ -860,20 +858,26 @@ function appendTo(path: string, user: number | undefined, bytes: Buffer, isSynce
   }
 }
 
-/** Returns the first answer to a question with a key, after appending one that is given: on disk, it is for ever. */
-function findAnswer(data: ThreadData, { key, message, parameters = {} }: Given, answer?: Result): Result | undefined {
+/** Returns the first answer to a question with a key. If there is none yet, it appends the given one. */
+function findAnswer(data: ThreadData, question: Given, answer?: Result): Result | undefined {
+  const earlier = answer && findAnswer(data, question);
+  if (earlier !== undefined) return earlier;
   const { log, user, about: { name, pid } } = data;
+  const { key, message, parameters = {} } = question;
   const path = `${log}.answers`;
   const own = JSON.stringify(Object.assign({ time: new Date().toISOString(), name, pid, key, message }, answer));
   const bytes = Buffer.from(answer === undefined ? '' : `${own}\n`);
   if (appendTo(path, user, bytes, true).written < bytes.length) throw new Error(`'${path}' has no room`);
   for (const line of process.getBuiltinModule('node:fs').readFileSync(path, 'utf8').split('\n')) {
     let found: any = {};
-    try { found = Object(JSON.parse(line)); } catch {} // a crash left it incomplete
+    try { if (line.includes(JSON.stringify(key))) found = Object(JSON.parse(line)); } catch {} // incomplete
     if (found.name !== name || found.key !== key) continue;
-    if (found.message !== message) throw new Error(`${key} is the key of another question: ${found.message}`);
-    const values = validate(`the answer to ${key}: `, found.arguments, parameters);
-    return line === own ? answer : { at: found.time, by: found.by, reason: found.reason, arguments: values };
+    const place = `'${key}' in '${path}'`;
+    if (found.message !== message) throw new Error(`${place} is the key of another question: ${found.message}`);
+    const values = validate(`the answer to ${place}: `, found.arguments, parameters);
+    const result = { at: found.time, by: found.by, reason: found.reason, arguments: values };
+    if (Buffer.byteLength(JSON.stringify(result)) > 8192) throw new Error(`${place} has too long an answer`);
+    return line === own ? answer : result;
   }
   return undefined;
 }
@@ -1227,7 +1231,7 @@ function createListener(server: HttpServer, isUnix: boolean): Server {
   };
   const listener = process.getBuiltinModule('node:http').createServer({
     maxHeaderSize: 8192, // bytes
-    headersTimeout: 5000, // milliseconds, like the others
+    headersTimeout: 5000, // ms, like the others
     requestTimeout: 10_000,
     connectionsCheckingInterval: 2000,
     keepAliveTimeout: 0, // costs two timers per request
@@ -1246,11 +1250,10 @@ function createListener(server: HttpServer, isUnix: boolean): Server {
 }
 
 function renderRejection(statusCode: number): string {
-  const reason = process.getBuiltinModule('node:http').STATUS_CODES[statusCode];
-  const error = statusCode === 413 ? 'Content Too Large' : reason; // RFC 9110 §15.5.14; Node 20 has an older name
+  const error = process.getBuiltinModule('node:http').STATUS_CODES[statusCode];
   const { headers, body } = prepare(statusCode, { error }, 'Date', new Date().toUTCString());
   const lines = headers.last.map((text, index) => text + (index % 2 === 0 ? ': ' : '\r\n')).join('');
-  return `HTTP/1.1 ${statusCode} ${reason}\r\n${lines}\r\n${body}`;
+  return `HTTP/1.1 ${statusCode} ${error}\r\n${lines}\r\n${body}`;
 }
 
 // ── Routes ──
@@ -1364,7 +1367,7 @@ function createRoutes(data: ThreadData, link: Link, server: HttpServer) {
   return routes;
 }
 
-/** Handles answers and withdrawals, past the queue. */
+/** Answers and withdrawals, past the queue. */
 function createDirect(data: ThreadData, link: Link, server: HttpServer) {
   const { host, table } = link;
   const ok = prepare(200, { result: 'ok' });
@@ -1401,11 +1404,12 @@ function createDirect(data: ThreadData, link: Link, server: HttpServer) {
       }
       const isAnswered = table.change(slot, 'done', JSON.stringify(answer), word);
       if (isAnswered && answer === own) return direct.confirm(connection);
-      // It has just ended, or an earlier answer decides.
-      direct.answer(connection, id, { by, reason, key: answer === own ? given.key : undefined });
+      // It has ended, and may be asked again, or another answer decides.
+      const again = table.questions().find((one) => one.state === 'open' && one.given.key === (given.key ?? NaN));
+      direct.answer(connection, again?.id ?? id, { by, reason, key: answer === own ? given.key : undefined });
       host.wake();
     },
-    /** Repeatable: a response may be lost. The outcome keeps the first name. */
+    /** Repeatable, because a response may be lost: the first name stays. */
     withdraw(connection: Connection, id: string, { by = '', reason = '' }: Given): void {
       const refusal = refuseBody('withdraw', connection.body);
       if (refusal !== null) return server.send(connection, refusal);
@@ -1758,6 +1762,7 @@ const THREAD_FUNCTIONS = [
  */
 export interface CommandInfo extends Omit<CommandRequest<string>, 'arguments'> {
   message?: string | undefined; // of a question
+  answeredAt?: string | undefined; // if its key had an answer
   arguments?: Record<string, unknown> | undefined; // of an answer, or if their JSON has at most 200 characters
   at: string;
   takenAt?: string | undefined; // while it runs
@@ -1857,7 +1862,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
     death: '', // of the previous thread
     ahead: 0, // of Date before the clock, when the thread starts
     log: log === undefined ? undefined : resolvePath(log),
-    user: process.versions['deno'] === undefined ? process.geteuid?.() : undefined, // Deno would ask the user
+    get user() { return process.versions['deno'] === undefined ? process.geteuid?.() : undefined; }, // Deno would ask
     hasDetail: describe !== undefined,
     isSupervisor: onOverdue !== undefined, hasReader: readStack !== undefined,
     obstacles: { // why something is not possible here; empty if it is
@@ -1984,7 +1989,7 @@ export class WebApiServer<Name extends string = never> {
    * after a second and once the host yields. `close()` during the start resolves the promise.
    *
    * @throws {Error} If the server is running or was closed, or if it cannot listen (`code` is Node's, such as
-   *   EACCES) or open its log. In the latter cases it can be started again.
+   *   EADDRINUSE) or open its log. In the latter cases it can be started again.
    */
   async runInBackground(): Promise<WebApiAddress> {
     if (this.#state === 'closed') throw new Error('Cannot start the server: it was closed');
@@ -2158,13 +2163,11 @@ export class WebApiServer<Name extends string = never> {
     const table = this.#table;
     const slot = table.slotFor('question');
     for (const settle of this.#asked) settle(); // then, because the question in this slot may just have ended
-    if (this.#asked.size === 16) throw new Error('Cannot ask: 16 questions are open');
-    if (key !== undefined && table.questions().some(({ state, given }) => state === 'open' && given.key === key)) {
-      throw new Error(`Cannot ask: ${key} is the key of an open question`);
-    }
+    const isAsked = table.questions().some(({ state, given }) => state === 'open' && given.key === key);
+    if (isAsked && key !== undefined) throw new Error(`Cannot ask: '${key}' is the key of an open question`);
     const decision = key === undefined ? undefined : findAnswer(this.#data, question);
-    const text = JSON.stringify({ ...question, answeredAt: decision?.at });
-    table.open(slot, 0, text, timeout, time, decision && JSON.stringify(decision));
+    if (this.#asked.size === 16 && !decision) throw new Error('Cannot ask: 16 questions are open');
+    table.open(slot, 0, JSON.stringify(question), timeout, time, decision && JSON.stringify(decision));
     const answer = new Promise<Answer<Types>>((resolve, reject) => {
       const settle = (end?: State, reason?: unknown): void => {
         if (end !== undefined) table.change(slot, end);
@@ -2271,8 +2274,10 @@ export class WebApiServer<Name extends string = never> {
     for (;;) { // anew after each, because systemStatus(), which #setHolds() calls, may post a command
       const first = this.#queue.next();
       if (first === undefined) return undefined;
-      const mayDispose = commands === undefined && this.#running === undefined && !this.#isSampling;
-      if (mayDispose && !this.#isDue(first)) this.#dispose(first);
+      const isDue = this.#isDue(first);
+      if (isDue && commands === undefined) return first;
+      const isVain = !isDue && commands === undefined && this.#running === undefined && !this.#isSampling;
+      if (isVain) this.#dispose(first);
       else return this.#queue.find((slot) => {
         const isWanted = commands === undefined || commands.includes(this.#nameOf(slot) as ControlCommand);
         return isWanted && this.#isDue(slot);
@@ -2485,12 +2490,9 @@ export class WebApiServer<Name extends string = never> {
           .catch((error) => this.#warnOnce(`readStack failed: ${describeError(error)}`));
         if (data.port !== null) data.port = message.port; // restarted threads use the same
         data.death = '';
-        if (this.#state === 'starting' && message.isPublic) {
-          const who = `anyone who can connect${data.token === undefined ? '' : ' and knows the token'}`;
-          const what = `The web API at ${placeOf(data)} accepts connections from other machines`;
-          process.emitWarning(`${what}: ${who} can control this program`, WARNING);
-        }
         if (this.#state === 'starting') {
+          const how = data.token === undefined ? 'without' : 'with';
+          if (message.isPublic) this.#warnOnce(`Other machines can control ${placeOf(data)} ${how} a token`);
           this.#state = 'running';
           worker.unref();
           this.#watch(CELL.REQUESTED, () => {
@@ -2754,8 +2756,6 @@ export class WebApiClient {
     const request = http.request({ ...this.#target, method, path, headers, signal });
     request.on('finish', () => request.socket?.errored || onSent()); // also emitted if it could not connect
     request.on('error', () => {}); // once() reports it, or else reading the response does
-    let interim = 0; // Node ignores 1xx responses
-    request.on('information', () => (interim += 1) > 16 && request.destroy(new Error('too many 1xx responses')));
     request.end(json);
     const [response] = await once(request, 'response', { signal }) as [IncomingMessage];
     let text = '';
@@ -3101,7 +3101,7 @@ function checkCommands(commands: object, taken: string[] = [...COMMANDS, ...READ
   return json;
 }
 
-/** Checks a question, and returns its `AskInfo`, without the id. */
+/** Checks a question, and returns its `AskInfo` but the id. */
 function checkQuestion(text: string, parameters: Parameters, timeout: number | undefined, at: number, key?: string) {
   const message = typeof text === 'string' ? tidy(text.replace(/\s+/g, ' '), 1000).trim() : '';
   const isValid = message !== '' && Array.from(text).length <= 1000;

@@ -200,9 +200,9 @@ export function isAnswer({ command, message }: Body): boolean {
 }
 
 export function messageIn(entry: Body): string {
-  const [time, at] = [timeIn(entry, 'time') ?? timeIn(entry, 'at'), timeIn(entry, 'answeredAt')]; // if its key has one
-  const answer = time === null || at === null ? '' : ` (answered ${clockTime(new Date(at), new Date(time))})`;
-  return excerptOf(entry['message'], MAX_VALUE_LENGTH) + answer;
+  const [at, answeredAt] = [timeIn(entry, 'at'), timeIn(entry, 'answeredAt')]; // if its key had an answer
+  const answered = at && answeredAt && `, answered ${clockTime(new Date(answeredAt), new Date(at))}`;
+  return excerptOf(entry['message'], MAX_VALUE_LENGTH) + (answered || '');
 }
 
 /** The parameter of a question that yes or no answers: its only one, and a boolean. Otherwise null. */

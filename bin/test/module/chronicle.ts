@@ -362,7 +362,7 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
       const lasting = { parameters: { pick: { type: 'integer' } }, key };
       const question = server.ask(message, { ...lasting, signal: control.signal, timeout });
       open.add(question);
-      note('ask', from, message);
+      note('ask', from, message, key !== undefined);
       question.then((answer) => {
         const { arguments: values, by, reason } = answer;
         note('got', from, message, { values, by, reason });

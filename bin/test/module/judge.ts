@@ -133,7 +133,7 @@ export class Judge {
   readonly #lives: Life[] = [];
   readonly #deaths: { diedAt: number; restartedAt: number; servesAt: number }[] = []; // of threads
   readonly #closings: [from: number, to: number][] = []; // until the next server listens
-  readonly #asked: Map<string, { from: number; to: number; got?: Got; gotAt: number }> = new Map(); // by message
+  readonly #asked: Map<string, { from: number; to: number; hasKey: boolean; got?: Got; gotAt: number }> = new Map();
   readonly #attempts: Attempt[] = [];
   readonly #withdrawals: Map<string, Withdrawal[]> = new Map(); // by id
   readonly #holdEnds: Set<string> = new Set(); // the ids of resumes by which the server has ended holds
@@ -204,7 +204,7 @@ export class Judge {
         const isReleased = isRelease && outcome.error === undefined;
         return void life.done.set(id, { ...outcome, ...(isReleased && { value: { released: true } }), from, to });
       }
-      case 'ask': return void this.#asked.set(rest[0], { from, to, gotAt: Infinity });
+      case 'ask': return void this.#asked.set(rest[0], { from, to, hasKey: rest[1], gotAt: Infinity });
       case 'got': {
         const [message, got] = rest as [string, Got];
         this.#count(got.name ?? 'answered');
@@ -650,9 +650,9 @@ export class Judge {
   #checkQuestions({ asks, answers }: Book, isWhole: boolean, isKilled: boolean): void {
     const byMessage = new Map<string, Attempt[]>();
     for (const one of this.#attempts) byMessage.set(one.message, [...byMessage.get(one.message) ?? [], one]);
-    const first = [...asks.values()].filter((line) => line['answeredAt'] === undefined);
+    const first = [...asks.values()].filter(({ id }) => answers.get(id as string)?.['answeredAt'] === undefined);
     const ids = new Map(first.map((line) => [line['message'] as string, line['id'] as string]));
-    for (const [message, { got }] of this.#asked) {
+    for (const [message, { got, hasKey }] of this.#asked) {
       const attempts = byMessage.get(message) ?? [];
       const winners = attempts.filter(({ reply }) => reply?.statusCode === 200);
       assert.ok(winners.length <= 1, `${message} has ${winners.length} answers`);
@@ -664,7 +664,7 @@ export class Judge {
         assert.deepEqual([line?.['by'], line?.['reason'], line?.['arguments']], [by, reason, { pick }], message);
       }
       if (got === undefined) assert.ok(isKilled, `${message} has not ended`);
-      else this.#checkEnd(id, got, attempts, line);
+      else this.#checkEnd(id, got, attempts, line, hasKey);
     }
   }
 
@@ -672,7 +672,7 @@ export class Judge {
     return [...this.#posts.values()].some(({ command, mayBeWithdrawn }) => isUrgent(command) && mayBeWithdrawn);
   }
 
-  #checkEnd(id: string | undefined, got: Got, attempts: readonly Attempt[], line: Line | undefined): void {
+  #checkEnd(id: string | undefined, got: Got, attempts: readonly Attempt[], line: Line | undefined, hasKey: boolean) {
     const { name, values, by, reason } = got;
     const [winner] = attempts.filter(({ reply }) => reply?.statusCode === 200);
     const sender = winner ?? attempts.find((one) => one.reply === null && one.by === by && one.reason === reason);
@@ -692,7 +692,7 @@ export class Judge {
       const isOver = how !== undefined || this.#hasWithdrawnStop; // then another answer may count
       const isDue = /^a (pause|shutdown) waits$/.test(error) && isOver;
       const isGone = reply.statusCode === 404 && error.startsWith(`There is no question ${id}: open are `);
-      const isKept = how !== undefined && error === `${told}; the answer is kept`;
+      const isKept = hasKey && how !== undefined && error === `${told}; the answer is kept`;
       assert.ok(isGone || error === told || isDue || isKept, `${error} instead of ${told}`);
     }
   }

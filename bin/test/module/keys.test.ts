@@ -71,20 +71,23 @@ describe('A question with a key', { ...LIMIT, concurrency: true }, () => {
     assert.deepEqual(others, ['']);
     const lines = readLog(`${folder}/log`).filter(({ event }) => event === 'ask' || event === 'answer');
     const [again, answered] = lines.slice(-2);
-    assert.deepEqual([again?.['key'], again?.['answeredAt']], [KEY.key, JSON.parse(kept ?? '').time]);
-    assert.deepEqual([answered?.event, answered?.['id'], answered?.['by']], ['answer', again?.['id'], 'ana']);
+    assert.deepEqual([answered?.event, again?.['key'], answered?.['id']], ['answer', KEY.key, again?.['id']]);
+    assert.deepEqual([answered?.['by'], answered?.['answeredAt']], ['ana', JSON.parse(kept ?? '').time]);
   });
 
   it('is refused if it is asked already, is another one, or its answer does not fit', async (t) => {
     const { server, answer } = await start(t, makeRoom());
     const question = server.ask('Deploy?', KEY);
-    assert.throws(() => server.ask('Deploy?', KEY), /Cannot ask: deploy 4711 is the key of an open question/);
+    assert.throws(() => server.ask('Deploy?', KEY), /Cannot ask: 'deploy 4711' is the key of an open question/);
     const other = server.ask('Deploy?', { signal: AbortSignal.abort() }); // without a key
     await assert.rejects(other, { name: 'AbortError' });
     await answer(YES, 'ana');
     await question;
-    assert.throws(() => server.ask('Deploy all?', KEY), /deploy 4711 is the key of another question: Deploy\?/);
-    assert.throws(() => server.ask('Deploy?', { ...KEY, ...CHOICE }), /the answer to deploy 4711: approved is unknown/);
+    const place = "'deploy 4711' in '/.*/log\\.answers'";
+    const another = new RegExp(`${place} is the key of another question: Deploy\\?`);
+    assert.throws(() => server.ask('Deploy all?', KEY), another);
+    const wrong = { ...KEY, ...CHOICE };
+    assert.throws(() => server.ask('Deploy?', wrong), new RegExp(`the answer to ${place}: approved is unknown`));
     for (const key of ['', 'x'.repeat(201), 'a\nb', 5 as never]) {
       assert.throws(() => server.ask('Deploy?', { key }), /key must be 1 to 200 characters, got/);
     }
@@ -92,7 +95,7 @@ describe('A question with a key', { ...LIMIT, concurrency: true }, () => {
     assert.throws(() => plain.ask('Deploy?', KEY), /key requires a log/);
   });
 
-  it('has the first answer in the file, of two programs with one name and one log, and not that of others', async (t) => {
+  it('has the first answer of two programs with one name and one log, and none of others', async (t) => {
     const folder = makeRoom();
     const [one, two] = await Promise.all([start(t, folder), start(t, folder)]);
     const other = await start(t, folder, 'other');
@@ -139,7 +142,9 @@ describe('A question with a key', { ...LIMIT, concurrency: true }, () => {
     const question = server.ask('Deploy?', { ...KEY, signal: end.signal });
     end.abort();
     await assert.rejects(question, { name: 'AbortError' });
-    appendFileSync(path, JSON.stringify(line));
+    appendFileSync(path, `${JSON.stringify({ ...line, key: 'long', message: 'Long?', by: 'x'.repeat(9000) })}\n`);
+    assert.throws(() => server.ask('Long?', { key: 'long' }), /has too long an answer/);
+    appendFileSync(path, `${JSON.stringify(line)}\n`);
     assert.deepEqual((await server.ask('Deploy?', KEY)).arguments, YES);
   });
 
@@ -207,7 +212,8 @@ describe('An answer to a question with a key', LIMIT, () => {
     const log = `${makeRoom()}/log`;
     const source = `
       const server = await serve({ name: 'deployer', log: ${JSON.stringify(log)} });
-      const { arguments: { pick } } = await server.ask('Which?', { key: 'k', parameters: { pick: { type: 'integer' } } });
+      const parameters = { pick: { type: 'integer' } };
+      const { arguments: { pick } } = await server.ask('Which?', { key: 'k', parameters });
       say(pick);
       halt();
     `;

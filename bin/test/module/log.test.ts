@@ -174,7 +174,7 @@ describe('The log', { ...LIMIT, concurrency: 4 }, () => {
     assert.equal(readLog(path).map((line) => `\n  ${tell(line)}`).join(''), STORY);
   });
 
-  it('has lines of at most 16 KiB, and all holds', async (t) => {
+  it('has lines of at most 32 KiB, and all holds', async (t) => {
     const path = makePath(t);
     const cause = Array.from({ length: 20 }, (_, number) => ({
       by: `${number}`.padEnd(2, '.') + EMOJI.slice(4), reason: EMOJI,

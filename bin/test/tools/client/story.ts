@@ -84,10 +84,8 @@ export function endItself(clock: string, reason: string, ended: string, exitCode
   return [...shutdown, end(clock), exit(clock, ended, exitCode)];
 }
 
-/** @param answered When a question with its key was answered before. */
-export function ask(clock: string, id: string, message: string, answered?: string): Body {
-  const { time: answeredAt } = answered === undefined ? {} : entry(answered, '');
-  return entry(clock, 'ask', { id, message, parameters: {}, answeredAt });
+export function ask(clock: string, id: string, message: string): Body {
+  return entry(clock, 'ask', { id, message, parameters: {} });
 }
 
 /** The end of a question. */
