@@ -583,7 +583,7 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
     accepts(): Declarations<string> { return table.present('declarations').given as Declarations<string>; },
     /** Returns an index into the list of statuses, or its length while systemStatus() fails. */
     statusIndex(): number { return table.codeOf(table.latest('status')); },
-    /** To be read before info(): a change is counted after it, so the tag may be older, but never newer. */
+    /** To be read before info(): the tag may be older, but never newer. */
     infoTag(): string {
       const changes = Atomics.load(memory, cells.CHANGES) >>> 0;
       return `"${data.table.idPrefix}-${changes}${log?.error === undefined ? '' : '-lost'}"`;
@@ -633,7 +633,7 @@ function followHost(data: ThreadData, table: Table) {
       waiting.push(Object.assign(connection, { isReady, onEnd, deadline }));
       if (!isWatching) host.checkWaits();
     },
-    /** Ends the waits that are ready or past their deadlines, and watches NEWS for the others. */
+    /** Ends waits that are ready or past their deadlines, and watches NEWS for the others. */
     checkWaits(): void {
       const news = Atomics.load(memory, NEWS); // before the checks: what they miss ends the watch at once
       const now = performance.now();
@@ -723,7 +723,7 @@ function followHost(data: ThreadData, table: Table) {
   return host;
 }
 
-/** Returns a command, or a question that has ended, as `/api/info` lists it. */
+/** Returns a command, or an ended question, as `/api/info` lists it. */
 function commandOf(record: SlotRecord, commandNames: readonly string[]): CommandInfo {
   const { id, code, state, at, takenAt, given, result: { value, valueOmitted } } = record;
   const isQuestion = record.kind === 'question';
@@ -1133,7 +1133,7 @@ function serve(data: ThreadData, link: Link) {
       if (connections.get(socket)?.response === null && socket.writableLength === 0) socket.destroy();
     },
 
-    /** Refuses a request at its head, or routes it once it is complete. */
+    /** Refuses a request at its head, or routes it once complete. */
     onRequest(request: IncomingMessage, response: ServerResponse): void {
       const { socket } = request;
       const connection = connections.get(socket);
@@ -1164,7 +1164,7 @@ function serve(data: ThreadData, link: Link) {
       if (refusal !== null) server.send(Object.assign(connection, { response }), refusal);
     },
 
-    /** Returns whether the client asks to wait, and a place is free. */
+    /** Whether the client asks to wait, and a place is free. */
     mayWait({ head: { waitSeconds } }: Connection): boolean {
       return waitSeconds > 0 && !isClosing && [...connections.values()].filter(({ waits }) => waits).length < maxWaits;
     },
@@ -1329,7 +1329,7 @@ function createRoutes(data: ThreadData, link: Link, server: HttpServer) {
       server.send(connection, status);
     },
 
-    /** Puts a command on the queue, and responds at once or with its outcome. */
+    /** Queues a command, and responds at once or with its outcome. */
     enqueue(connection: Connection, code: number, declared: Given = {}): void {
       let [text, limit] = ['', 0];
       const { body, head: { query } } = connection;
@@ -1355,7 +1355,7 @@ function createRoutes(data: ThreadData, link: Link, server: HttpServer) {
       if (server.mayWait(connection)) {
         server.wait(connection, () => !table.isPending(slot), () => routes.sendOutcome(connection, slot));
       } else server.send(connection, ok);
-      link.release(slot); // a response that need not wait is in the kernel, unless a slow client holds it up
+      link.release(slot); // a response without a wait is in the kernel, unless a client is slow
     },
     sendOutcome(connection: Connection, slot: number): void {
       const { id, command, state, value, valueOmitted, error, seconds } = commandOf(table.read(slot), commandNames);
@@ -1718,7 +1718,7 @@ const THREAD_FUNCTIONS = [
   name?: string | undefined;
   /**
    * Returns what the program is doing, for `/api/info`: a value whose JSON has at most 4 KiB. Called on the host's
-   * thread when a client asks, at most ten times a second. If it fails, clients get null.
+   * thread when a client asks, at most every 100 ms. If it fails, clients get null.
    */
   describe?: (() => unknown) | undefined;
   /** Own commands by name (a–z, 0–9 and `-`): at most 32, whose JSON has at most 8 KiB. Default: none. */
@@ -2154,8 +2154,7 @@ export class WebApiServer<Name extends string = never> {
   ask<const Types = { approved: 'boolean' }>(message: string, options: AskOptions<Types> = {}): Promise<Answer<Types>> {
     checkOptions('ask', options, ['parameters', 'timeout', 'signal', 'key']);
     const { parameters = { approved: { type: 'boolean' } }, timeout, signal, key } = options;
-    const time = Date.now();
-    const question = checkQuestion(message, parameters, timeout, time, key);
+    const asked = checkQuestion(message, parameters, timeout, key);
     const isSignal = signal === undefined || 'addEventListener' in Object(signal);
     if (!isSignal) throw new TypeError(`signal must be an AbortSignal, got ${inspect(signal)}`);
     if (key !== undefined && this.#data.log === undefined) throw new TypeError('key requires a log');
@@ -2164,10 +2163,12 @@ export class WebApiServer<Name extends string = never> {
     const slot = table.slotFor('question');
     for (const settle of this.#asked) settle(); // then, because the question in this slot may just have ended
     const isAsked = table.questions().some(({ state, given }) => state === 'open' && given.key === key);
-    if (isAsked && key !== undefined) throw new Error(`Cannot ask: '${key}' is the key of an open question`);
-    const decision = key === undefined ? undefined : findAnswer(this.#data, question);
+    if (isAsked && key !== undefined) throw new Error(`Cannot ask: '${key}' is asked already`);
+    const decision = key === undefined ? undefined : findAnswer(this.#data, asked);
     if (this.#asked.size === 16 && !decision) throw new Error('Cannot ask: 16 questions are open');
-    table.open(slot, 0, JSON.stringify(question), timeout, time, decision && JSON.stringify(decision));
+    table.open(slot, 0, JSON.stringify(asked), timeout, Date.parse(asked.at), decision && JSON.stringify(decision));
+    const late = key === undefined || decision ? undefined : findAnswer(this.#data, asked); // kept just now
+    if (late !== undefined) table.change(slot, 'done', JSON.stringify(late));
     const answer = new Promise<Answer<Types>>((resolve, reject) => {
       const settle = (end?: State, reason?: unknown): void => {
         if (end !== undefined) table.change(slot, end);
@@ -2476,7 +2477,6 @@ export class WebApiServer<Name extends string = never> {
       eval: true, workerData: data, name: 'runtime-control',
       execArgv: [], env: {}, // not the host's --import and --require, nor its NODE_OPTIONS
       stdout: true, stderr: true, // opening the host's streams takes time, and the thread prints nothing
-      // The heap: several times what floods need.
       resourceLimits: { maxOldGenerationSizeMb: 64 + data.maxConnections / 16, maxYoungGenerationSizeMb: 16 },
     });
     return new Promise((resolve, reject) => {
@@ -3102,7 +3102,7 @@ function checkCommands(commands: object, taken: string[] = [...COMMANDS, ...READ
 }
 
 /** Checks a question, and returns its `AskInfo` but the id. */
-function checkQuestion(text: string, parameters: Parameters, timeout: number | undefined, at: number, key?: string) {
+function checkQuestion(text: string, parameters: Parameters, timeout?: number, key?: string, at = Date.now()) {
   const message = typeof text === 'string' ? tidy(text.replace(/\s+/g, ' '), 1000).trim() : '';
   const isValid = message !== '' && Array.from(text).length <= 1000;
   check('message', text, 'string', 'a text of 1 to 1000 characters', isValid);

@@ -78,7 +78,7 @@ describe('A question with a key', { ...LIMIT, concurrency: true }, () => {
   it('is refused if it is asked already, is another one, or its answer does not fit', async (t) => {
     const { server, answer } = await start(t, makeRoom());
     const question = server.ask('Deploy?', KEY);
-    assert.throws(() => server.ask('Deploy?', KEY), /Cannot ask: 'deploy 4711' is the key of an open question/);
+    assert.throws(() => server.ask('Deploy?', KEY), /Cannot ask: 'deploy 4711' is asked already/);
     const other = server.ask('Deploy?', { signal: AbortSignal.abort() }); // without a key
     await assert.rejects(other, { name: 'AbortError' });
     await answer(YES, 'ana');
@@ -105,6 +105,30 @@ describe('A question with a key', { ...LIMIT, concurrency: true }, () => {
     assert.equal(await other.answer(NO, 'eve'), 'ok');
     const yes = '{"approved":true} by ana';
     assert.deepEqual((await Promise.all(questions)).map(wordsOf), [yes, yes, '{"approved":false} by eve']);
+  });
+
+  it('stays open, and adds nothing to the file, if its key has an answer to another one', async (t) => {
+    const folder = makeRoom();
+    const [one, two] = await Promise.all([start(t, folder), start(t, folder)]);
+    void one.server.ask('Deploy?', KEY);
+    const other = two.server.ask('Deploy all?', KEY);
+    assert.equal(await one.answer(YES, 'ana'), 'ok');
+    for (const by of ['ben', 'eve']) {
+      assert.match(await two.answer(NO, by), /^503 Cannot keep .* is the key of another question: Deploy\?$/);
+    }
+    assert.equal(readFileSync(`${folder}/log.answers`, 'utf8').split('\n').length, 2);
+    await two.server.close();
+    await assert.rejects(other, /The server is closed/);
+  });
+
+  it('resolves although 16 others are open', async (t) => {
+    const { server, answer } = await start(t, makeRoom());
+    const question = server.ask('Deploy?', KEY);
+    await answer(YES, 'ana');
+    await question;
+    for (let count = 0; count < 16; count += 1) void server.ask(`${count}?`);
+    assert.deepEqual((await server.ask('Deploy?', KEY)).arguments, YES);
+    assert.throws(() => server.ask('Deploy?', { key: 'other' }), /16 questions are open/);
   });
 
   it('stays open while its answer cannot be kept', async (t) => {
@@ -168,12 +192,17 @@ describe('A question with a key', { ...LIMIT, concurrency: true }, () => {
       const sent = client.request('answer', { id, arguments: { pick: round }, by: 'ana' });
       await new Promise((resolve) => setTimeout(resolve, Math.max(0, lead)));
       control.abort();
+      const last = new AbortController();
+      const again = server.ask('Which?', { ...options, signal: last.signal }); // at once, as the next step does
       const [reply, got] = [summaryOf(await sent), await question.then(wordsOf, ({ name }: Error) => name)];
       const isKept = reply === `409 ${id} was withdrawn; the answer is kept`;
       const given = `{"pick":${round}} by ana`;
       assert.equal(got, reply === 'ok' ? given : 'AbortError', reply);
-      if (reply === 'ok' || isKept) assert.equal(wordsOf(await server.ask('Which?', options)), given);
+      const isTaken = /^409 ana has answered \w+-q\d+$/.test(reply); // the one that was asked again
+      if (reply === 'ok' || isKept || isTaken) assert.equal(wordsOf(await again), given);
       else assert.equal(reply, `409 ${id} was withdrawn`);
+      last.abort();
+      await again.catch(() => {});
       kept += Number(isKept);
       lead = Math.max(0, lead + (reply === 'ok' ? -change : change));
     }

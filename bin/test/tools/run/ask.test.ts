@@ -137,7 +137,7 @@ describe('control-run ask', { ...suite, skip: lacks('Linux') }, () => {
     const asking = first.ask(...args);
     const question = await openOne(first, 'Deploy?');
     assert.equal(question.key, 'deploy 4711');
-    const refusal = "control-run: Cannot ask: 'deploy 4711' is the key of an open question\n";
+    const refusal = "control-run: Cannot ask: 'deploy 4711' is asked already\n";
     assert.deepEqual(await endOf(first.ask(...args)), [2, '', refusal]);
     await answer(first, question, { approved: true }, '&by=ana');
     const yes = [0, '', 'control-run: yes by ana\n'];
