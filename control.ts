@@ -360,7 +360,7 @@ function openTable(data: ThreadData, readClock: () => number, onChange: () => vo
   return table;
 }
 
-/** Returns which events lie between two words of a slot, the one that the log has and the present one. */
+/** Returns the events between two words of a slot: that of the log and the present one. */
 function eventsSince(events: readonly string[], known: number, word: number): string[] {
   const isNew = (word ^ known) >> 4 !== 0;
   const hasEnded = (word & 15) >= 4 && (isNew || (known & 15) < 4); // 4: done
@@ -375,7 +375,7 @@ type SlotRecord = {
 type Given = Partial<AskInfo & CommandRequest & SystemInfo & { mine: boolean | undefined; during: string }>;
 type Result = Partial<CommandInfo>; // or an answer
 
-/** Allocates the table. Memory for texts that is never used costs nothing. */
+/** Allocates the table. Unused memory for texts costs nothing. */
 function allocateTable(idPrefix: string, maxQueueSize: number) {
   const rings = {} as Record<Kind, { at: number; first: number; size: number; isReport: boolean; events: string[] }>;
   const kinds: Kind[] = []; // by slot, as the rest
@@ -581,7 +581,7 @@ function linkToHost(data: ThreadData, report: Report, readClock: () => number) {
 
     nameOf(slot: number): string { return commandNames[table.codeOf(slot)] ?? ''; },
     accepts(): Declarations<string> { return table.present('declarations').given as Declarations<string>; },
-    /** Returns an index into the list of statuses, or its length while systemStatus() fails. */
+    /** Returns an index into the statuses, or their number while systemStatus() fails. */
     statusIndex(): number { return table.codeOf(table.latest('status')); },
     /** To be read before info(): the tag may be older, but never newer. */
     infoTag(): string {
@@ -984,7 +984,7 @@ function createPolicy({ host, token, allowedHosts }: ThreadData) {
 // arrays, strings and objects. Connecting, posting and disconnecting at once lets the evaluation come first, and leaves
 // no session open, which would delay an exit.
 
-/** Sends the call stack of the host. Requests share a look; while one is on its way, another follows after 5 s. */
+/** Sends the host's call stack. Requests share a look; if it is lost, another follows after 5 s. */
 function followStack(data: ThreadData, link: Link, { send }: HttpServer) {
   const { memory, cells: { LOOKS, INSPECTED }, reach, stack } = data;
   const freshMs = 100; // a stack this young is reused
@@ -1069,7 +1069,7 @@ interface Connection {
   readonly socket: Socket;
   readonly isUnix: boolean;
   isLast: boolean; // it takes no more requests
-  idleSince: number; // the count of responses then
+  idleSince: number; // the count of events then
   response: ServerResponse | null; // from the end or refusal of a request until it is sent
   head: RequestHead;
   isRefused: boolean; // the response may precede the end of the request
@@ -1093,7 +1093,7 @@ function serve(data: ThreadData, link: Link) {
   const noBody = Buffer.alloc(0);
   const refuse = createPolicy(data);
   const connections: Map<Socket, Connection> = new Map();
-  let responses = 0;
+  let events = 0; // connections, requests and responses
   let isClosing = false;
   const server = {
     maxFields: 100, // of a header
@@ -1113,7 +1113,7 @@ function serve(data: ThreadData, link: Link) {
 
     onConnection(socket: Socket, isUnix: boolean): void {
       const connection: Connection = { // with all fields, so that all connections have one shape
-        socket, isUnix, isLast: false, idleSince: responses, response: null, head: {} as RequestHead,
+        socket, isUnix, isLast: false, idleSince: events += 1, response: null, head: {} as RequestHead,
         isRefused: false, body: noBody, waits: false, isReady: Boolean, onEnd: Boolean, deadline: 0,
       };
       connections.set(socket, connection);
@@ -1128,9 +1128,12 @@ function serve(data: ThreadData, link: Link) {
       longest.socket.destroy();
     },
 
-    /** Closes a silent connection, unless a response is pending or not yet sent. */
-    onSilence(socket: Socket): void {
-      if (connections.get(socket)?.response === null && socket.writableLength === 0) socket.destroy();
+    /** Closes connections that have been idle since then. */
+    closeIdle(before: number): void {
+      for (const { socket, response, idleSince } of connections.values()) {
+        if (idleSince <= before && response === null && socket.writableLength === 0) socket.destroy();
+      }
+      setTimeout(server.closeIdle, 16_000, events); // the responses say 15 s
     },
 
     /** Refuses a request at its head, or routes it once complete. */
@@ -1141,6 +1144,7 @@ function serve(data: ThreadData, link: Link) {
       if (response.socket === null) return server.finish(socket); // the previous response is not sent
       if (request.httpVersionMajor !== 1) return server.finish(socket, 505); // Node accepts 0.9 and 2.0, too
       if (request.rawHeaders.length > 2 * server.maxFields) return server.finish(socket, 431); // RFC 6585 §5
+      connection.idleSince = events += 1;
       const head = readHead(request, knownFields);
       const { 'content-length': length = '0', 'transfer-encoding': encoding } = head.fields;
       const size = encoding === undefined ? Number(length) : NaN;
@@ -1186,7 +1190,7 @@ function serve(data: ThreadData, link: Link) {
       const { socket, response } = connection;
       connection.response = null;
       connection.waits = false;
-      connection.idleSince = responses += 1;
+      connection.idleSince = events += 1;
       if (response === null || socket.destroyed) return; // the client is gone
       connection.isLast ||= isClosing;
       const isLast = connection.isLast || !response.shouldKeepAlive;
@@ -1237,7 +1241,6 @@ function createListener(server: HttpServer, isUnix: boolean): Server {
     keepAliveTimeout: 0, // costs two timers per request
     requireHostHeader: false, // the policy checks it, responding in JSON
   }, server.onRequest);
-  listener.setTimeout(16_000, server.onSilence); // the responses say 15 s
   listener.maxHeadersCount = server.maxFields + 1; // Node drops most of the others, which could exhaust the heap
   Object.assign(listener, { httpAllowHalfOpen: true }); // clients like `nc -N` end their side before the response
   listener.on('connection', (socket) => server.onConnection(socket, isUnix));
@@ -1638,7 +1641,7 @@ function listen(data: ThreadData, server: HttpServer, { report, log }: Link) {
       }));
     },
 
-    /** Makes a socket again that somebody has removed: it has no other name that could be linked. */
+    /** Makes a socket again that somebody has removed. */
     keepSocket(): void {
       if (own === null || listening.isSame(path, own)) return; // null: it is being made
       listening.removeSocket();
@@ -1695,6 +1698,7 @@ function runThread(): void {
   process.on('uncaughtException', listening.fail);
   process.on('exit', listening.removeSocket);
   parentPort?.on('message', server.close);
+  server.closeIdle(0);
   for (const act of [link.host.checkWaits, link.enforce, link.endHolds, listening.keepSocket]) setInterval(act, 250);
   try { listening.start(); } catch (error: any) { listening.fail(error); } // Deno throws past uncaughtException
 }
@@ -1816,7 +1820,7 @@ export interface WebApiAddress {
   socketPath?: string | undefined;
 }
 
-/** Thrown if the queue is empty; by `nextCommand()` and `nextCommandSync()` only if nothing can put commands on it. */
+/** Thrown if the queue is empty; by `nextCommand()` and `nextCommandSync()` only if nothing can fill it. */
 export class EmptyError extends Error { override readonly name = 'EmptyError'; }
 
 /** Checks the options, applies the defaults and allocates the shared memory. */
@@ -1845,7 +1849,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
   const [form, isName] = ["like 'box.lan', '.lan' or '*'", /^(\*|\.?[\w-]+(\.[\w-]+)*)$/];
   for (const entry of allowedHosts) check('each of allowedHosts', entry, 'string', form, isName.test(entry));
   const idPrefix = (36 ** 3 + Math.floor(Math.random() * 36 ** 3)).toString(36).slice(1); // three letters or digits
-  const isNetwork = options.socketPath == null || (options.host ?? options.port) !== undefined;
+  const hasPort = options.socketPath == null || (options.host ?? options.port) !== undefined;
   const folders = options.socketPath === undefined && options.name !== undefined ? socketFolders() : [];
   const isNamed = folders.length > 0 && !process.env['CONTROL_RUN'];
   const socketName = `${name.replace(/[^\w.-]/g, '_').slice(0, 32)}-${process.pid}.sock`;
@@ -1863,8 +1867,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
     ahead: 0, // of Date before the clock, when the thread starts
     log: log === undefined ? undefined : resolvePath(log),
     get user() { return process.versions['deno'] === undefined ? process.geteuid?.() : undefined; }, // Deno would ask
-    hasDetail: describe !== undefined,
-    isSupervisor: onOverdue !== undefined, hasReader: readStack !== undefined,
+    hasDetail: describe !== undefined, isSupervisor: onOverdue !== undefined, hasReader: readStack !== undefined,
     obstacles: { // why something is not possible here; empty if it is
       stack: readStack === undefined ? findObstacle() : '',
       pause: onOverdue === undefined ? 'Only control-run can pause a program in the middle of a step' : '',
@@ -1879,8 +1882,7 @@ function prepareThreadData(options: WebApiServerOptions<string>) {
       port: undefined as number | undefined, // once the thread listens
       startedAt: new Date(timeOrigin).toISOString(), version: VERSION,
     },
-    host, port: isNetwork ? port : null, token, allowedHosts: [...allowedHosts], maxQueueSize, maxConnections,
-    socketPath,
+    host, port: hasPort ? port : null, token, allowedHosts: [...allowedHosts], maxQueueSize, maxConnections, socketPath,
     socketPaths: isNamed ? folders.map((folder) => `${folder}/${socketName}`) : [...new Set(given)],
     isInFolder: isNamed || options.socketPath?.endsWith('/') === true,
   };
@@ -2970,7 +2972,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
       else {
         try {
           const result = system.step(control);
-          if (isPromise(result)) await result;
+          if (typeof (result as any)?.then === 'function') await result;
         } catch (error: any) {
           // Each interruption excuses one step: its cause may be withdrawn. A later step has an old signal.
           if (!interruptions.delete(error) && !interruptions.delete(error?.cause)) throw error;
@@ -2990,8 +2992,6 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
 
 // ── Errors and checks ──
 
-function isPromise(value: any): boolean { return typeof value?.then === 'function'; }
-
 /** Node's connection errors may have a code but no message, and an object may throw when it is read. */
 function describeError(error: unknown, field: 'message' | 'stack' = 'message'): string {
   try {
@@ -3003,9 +3003,9 @@ function describeError(error: unknown, field: 'message' | 'stack' = 'message'): 
 }
 
 /** Returns the JSON of a value, or an empty text for undefined. A rejected promise must not end the host. */
-function encode(value: unknown): string {
+function encode(value: any): string {
   if (value === undefined) return '';
-  const json = isPromise(value) ? void Promise.resolve(value).catch(() => {}) : JSON.stringify(value);
+  const json = typeof value?.then === 'function' ? void Promise.resolve(value).catch(() => {}) : JSON.stringify(value);
   if (json !== undefined && Buffer.byteLength(json) <= 4096) return json;
   throw new RangeError('the value must be JSON of at most 4096 bytes');
 }
