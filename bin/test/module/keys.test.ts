@@ -198,7 +198,7 @@ describe('A question with a key', { ...LIMIT, concurrency: true }, () => {
       const isKept = reply === `409 ${id} was withdrawn; the answer is kept`;
       const given = `{"pick":${round}} by ana`;
       assert.equal(got, reply === 'ok' ? given : 'AbortError', reply);
-      const isTaken = /^409 ana has answered \w+-q\d+(; the answer is kept)?$/.test(reply); // the one that was asked again
+      const isTaken = /^409 ana has answered \w+-q\d+(; the answer is kept)?$/.test(reply); // asked again
       if (reply === 'ok' || isKept || isTaken) assert.equal(wordsOf(await again), given);
       else assert.equal(reply, `409 ${id} was withdrawn`);
       last.abort();
