@@ -1,4 +1,4 @@
-// The socket in CONTROL_FD, on which a program takes the commands itself. Both sides write lines of JSON:
+// The channel on which a program takes the commands itself: the socket in CONTROL_FD. Both sides write lines of JSON:
 //
 //   program      {"status":"active"}                               from its first line on, it takes commands
 //   program      {"accepts":{"evaluate":{}}}                       its own commands; replaces the previous ones
@@ -20,6 +20,11 @@
 //   program      {"stack":{"pid":4711,"signal":63}}                 a signal for a main thread that lets no other run
 //   control-run  {"look":true}
 //   program      {"stack":["parse (train.py:7)", "step (train.py:8)"]}
+//
+// A process whose launcher has closed CONTROL_FD gets a channel there, unless another one has it:
+//
+//   program      {"channel":{"pid":4711}}
+//   control-run  {"channel":"open"}                                 or {"error":"process 4712 takes the commands"}
 
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -73,7 +78,11 @@ export interface ChannelListener {
 
 export class Channel {
   /** Whether the program takes commands itself: from its first line on, until the socket closes. */
-  state: 'unused' | 'open' | 'closed' = 'unused';
+  state: 'unused' | 'open' | 'closed';
+  /** The process at the other end: empty for CONTROL_FD, which several may have. */
+  readonly process: string;
+  /** Another channel has taken its place, so lines are invalid. */
+  isReplaced = false;
   readonly #socket: Socket;
   readonly #listener: ChannelListener;
   #rest = ''; // of an incomplete line
@@ -83,9 +92,11 @@ export class Channel {
   #id = 0; // of the latest command
   #running: { goal: SystemStatus | undefined; resolve(outcome: CommandOutcome): void } | null = null; // that command
 
-  constructor(socket: Socket, listener: ChannelListener) {
+  constructor(socket: Socket, listener: ChannelListener, process: string = '') {
     this.#socket = socket;
     this.#listener = listener;
+    this.process = process;
+    this.state = process === '' ? 'unused' : 'open';
     socket.setEncoding('utf8').on('data', (text: string) => this.#read(text));
     socket.on('error', () => {}); // `close` follows
     socket.on('close', () => this.close());
@@ -140,7 +151,7 @@ export class Channel {
     const { status, detail, accepts, done, failed, value, error, ask, withdraw } = parseLine(line);
     const known = STATUSES.find(({ statusName }) => statusName === status);
     const id = done ?? failed;
-    const isValid = (status ?? detail ?? accepts ?? id ?? ask ?? withdraw) !== undefined &&
+    const isValid = !this.isReplaced && (status ?? detail ?? accepts ?? id ?? ask ?? withdraw) !== undefined &&
       (status === undefined || known !== undefined) &&
       (detail === undefined || (isRecord(detail) && fits(detail))) &&
       (accepts === undefined || isRecord(accepts)) &&
@@ -259,6 +270,8 @@ export class Questions {
   readonly #open: Set<Lasting> = new Set();
   #isEnding = false;
   look: ReturnType<typeof followTracer> = async () => []; // of the latest process that shows its frames
+  /** Gives a process a channel on its socket, or returns why not. */
+  connect: (socket: Socket, process: string) => string | null = () => 'the program has not started';
 
   constructor(server: WebApiServer<string>) {
     this.#server = server;
@@ -313,8 +326,12 @@ export class Questions {
       line += text;
       if (!line.includes('\n') && line.length <= MAX_LINE_LENGTH) return;
       socket.off('data', read).resume(); // notices a hang-up
-      const { stack, ...fields } = parseLine(line);
+      const { stack, channel, ...fields } = parseLine(line);
       if (isRecord(stack)) return void (this.look = followTracer(socket, stack));
+      if (isRecord(channel)) {
+        const error = this.connect(socket, `process ${excerptOf(channel['pid']) || 'without a number'}`);
+        return void socket.write(`${JSON.stringify(error === null ? { channel: 'open' } : { error })}\n`);
+      }
       const one: Lasting = {
         fields, askedAt: 0, reply: (reply) => socket.end(`${JSON.stringify(reply)}\n`), round: null,
       };

@@ -39,17 +39,14 @@ class Control:
         self.request = None  # the latest command, with `by` and `reason` if the client gave them
         self.ends, self.lines = False, None  # lines is None without control-run
         self.asked, self.waiting = 0, []  # how many questions; commands that arrived during the latest
-        with contextlib.suppress(KeyError, ValueError, OSError):  # not under control-run, or not its socket
+        with contextlib.suppress(KeyError, ValueError, OSError):  # not under control-run
             number = int(os.environ.pop('CONTROL_FD'))
-            link = socket.socket(fileno=os.dup(number))  # child processes do not inherit the copy
-            link.getpeername()  # fails unless connected
-            if link.family == socket.AF_UNIX:
-                os.close(number)
-                os.register_at_fork(after_in_child=self.close)
-                link.setblocking(True)  # overrides the default timeout
-                self.socket, self.lines = link, link.makefile('rb', 0)  # unbuffered: poll() sees no buffer
-                self.poller = select.poll()  # select() fails above descriptor 1023
-                self.poller.register(link, select.POLLIN)
+            try: link = inherit(number)
+            except OSError: link = connect(os.environ['CONTROL_RUN_SOCKET'])  # a launcher has closed it
+            os.register_at_fork(after_in_child=self.close)
+            self.socket, self.lines = link, link.makefile('rb', 0)  # unbuffered: poll() sees no buffer
+            self.poller = select.poll()  # select() fails above descriptor 1023
+            self.poller.register(link, select.POLLIN)
         self.say(status='active', accepts=self.accepts)
         if self.lines is not None: self.trace()
 
@@ -151,6 +148,28 @@ class Control:
             self.lines.close()
             self.socket.close()
             self.lines = None
+
+
+def inherit(number):
+    """Returns a copy of a connected Unix socket, and closes that. Raises OSError if it is something else."""
+    link = socket.socket(fileno=os.dup(number))  # child processes do not inherit the copy
+    link.getpeername()  # fails unless connected
+    if link.family != socket.AF_UNIX: raise OSError('not a Unix socket')
+    os.close(number)
+    link.setblocking(True)  # overrides the default timeout
+    return link
+
+
+def connect(path):
+    """Returns a connection on which this process takes the commands. Raises OSError if another one does."""
+    link = socket.socket(socket.AF_UNIX)
+    link.setblocking(True)  # overrides the default timeout
+    link.connect(path)
+    link.sendall(b'{"channel":{"pid":%d}}\n' % os.getpid())
+    reply = json.loads(link.makefile('rb', 0).readline() or b'{"error":"control-run has ended"}')
+    if 'error' not in reply: return link
+    print(f"control.py: takes no commands: {reply['error']}", file=sys.stderr)
+    raise OSError(reply['error'])
 
 
 def declare(name, function):

@@ -43,7 +43,8 @@ export class Program {
   readonly name: string;
   readonly pid: number;
   readonly processes: Processes;
-  readonly channel: Channel;
+  channel: Channel;
+  readonly #listener: ChannelListener;
   readonly startedAt: Date = new Date();
   /** When its first instruction could run, by the steady clock. Without meaning while the program is held. */
   begunAt: number = performance.now();
@@ -63,6 +64,7 @@ export class Program {
     const hasEnded = (): boolean => child.exitCode !== null || child.signalCode !== null;
     const main = { pid: this.pid, startedAt: startOf(this.pid), hasEnded };
     this.processes = new Processes(main, mark, cgroup, keep);
+    this.#listener = listener;
     this.channel = new Channel(child.stdio[CHANNEL_FD] as Socket, listener);
     this.#gate = child.stdio[GATE_FD] as Socket | null | undefined;
     this.#gate?.on('error', () => {}).resume().unref(); // `close` follows
@@ -118,6 +120,15 @@ export class Program {
   /** Whether the program is stopped before its first instruction. */
   get isHeld(): boolean {
     return this.#gate?.destroyed === false && this.processes.stopped.length > 0;
+  }
+
+  /** Lets a process take the commands on a socket of its own, or returns why not: another one does. */
+  connect(socket: Socket, process: string): string | null {
+    if (this.end !== null) return `${this.name} has ended`;
+    if (this.channel.state === 'open') return `${this.channel.process || this.name} takes the commands`;
+    this.channel.isReplaced = true;
+    this.channel = new Channel(socket, this.#listener, process);
+    return null;
   }
 
   /** Opens the gate and continues the stopped processes. */

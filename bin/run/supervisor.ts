@@ -143,6 +143,7 @@ export class Supervisor {
       return this.#finish(program);
     }
     this.#program = program;
+    this.#questions.connect = (socket, process) => program.connect(socket, process);
     this.#detail = {};
     this.#operate(isPaused);
     void program.ended.then((end) => this.#onEnd(program, end));

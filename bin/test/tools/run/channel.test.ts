@@ -2,8 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { mkdirSync, rmSync } from 'node:fs';
+import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { assertHarmless, getInfo, HOSTILE, makeFolder, perform } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
@@ -516,3 +517,74 @@ describe('control-run: own commands', { ...suite, skip: lacks('Linux') }, () => 
     assert.equal(await exitCodeOf(talk.running), 7);
   });
 });
+
+describe('control-run: a channel on the socket in CONTROL_RUN_SOCKET', { ...suite, skip: lacks('Linux') }, () => {
+  /** Starts a program without CONTROL_FD, and returns a function that asks for a channel. */
+  const startBare = async (t: TestContext): Promise<StartedRun & { open(pid: number): Promise<Peer> }> => {
+    const run = await startRun(t, ['--grace', '1'], shell(`echo "<$CONTROL_RUN_SOCKET>"; exec 3>&-; sleep 1000`));
+    await run.running.shows(/<\/.*>/);
+    const [, path = ''] = /<(\/.*)>/.exec(run.running.output()) ?? [];
+    return { ...run, open: (pid) => openChannel(t, path, pid) };
+  };
+
+  it('is that of one process at a time', async (t) => {
+    const run = await startBare(t);
+    const first = await run.open(11);
+    assert.equal(first.lines.join(), '{"channel":"open"}');
+    const [refused = assert.fail()] = (await run.open(12)).lines;
+    assert.equal(refused, '{"error":"process 11 takes the commands"}');
+    first.say({ detail: { epoch: 1 } });
+    await showsDetail(run, { epoch: 1 });
+    const pausing = perform(run.port, 'pause');
+    await until(() => first.lines.length === 2);
+    assert.equal(first.lines[1], '{"id":1,"command":"pause"}');
+    first.say({ done: 1 });
+    assert.deepEqual(await pausing, [200, undefined]);
+    first.socket.destroy();
+    let second = await run.open(13);
+    await until(async () => second.lines[0] === '{"channel":"open"}' || (second = await run.open(13), false));
+    const resuming = perform(run.port, 'resume');
+    await until(() => second.lines.length === 2);
+    second.say({ done: 1 });
+    assert.deepEqual(await resuming, [200, undefined]);
+  });
+
+  it('is not given while a process takes the commands on CONTROL_FD; lines there are invalid afterwards', async (t) => {
+    const talk = await startTalk(t, [], `echo "<$CONTROL_RUN_SOCKET>"; ${RELAY}`);
+    await talk.running.shows(/<\/.*>/);
+    const [, path = ''] = /<(\/.*)>/.exec(talk.running.output()) ?? [];
+    const other = await openChannel(t, path, 11);
+    assert.equal(other.lines[0], '{"channel":"open"}');
+    talk.say(HELLO);
+    await until(() => talk.complaints() !== '');
+    assert.equal(talk.complaints(), 'control-run: sh[PID] wrote an invalid line: {"status":"active"} to CONTROL_FD\n'
+      .replace('PID', String(talk.pid)));
+    other.socket.destroy();
+    const next = await startListener(t, [], `echo "<$CONTROL_RUN_SOCKET>"; ${RELAY}`);
+    const [, nextPath = ''] = /<(\/.*)>/.exec(next.running.output()) ?? [];
+    const [refused] = (await openChannel(t, nextPath, 12)).lines;
+    assert.equal(refused, `{"error":"sh[${next.pid}] takes the commands"}`);
+  });
+});
+
+/** A process that has asked for a channel, and what it has received. */
+interface Peer {
+  socket: Socket;
+  lines: string[];
+  say(line: object): void;
+}
+
+async function openChannel(t: TestContext, path: string, pid: number): Promise<Peer> {
+  const socket = connect(path).setEncoding('utf8').on('error', () => {});
+  t.after(() => socket.destroy());
+  let text = '';
+  const lines: string[] = [];
+  socket.on('data', (more) => {
+    text += more;
+    lines.splice(0, lines.length, ...text.split('\n').slice(0, -1));
+  });
+  const say = (line: object): void => void socket.write(`${JSON.stringify(line)}\n`);
+  say({ channel: { pid } });
+  await until(() => lines.length > 0);
+  return { socket, lines, say };
+}

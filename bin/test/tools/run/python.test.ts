@@ -158,6 +158,22 @@ while not control.poll(): time.sleep(.01)
     assert.deepEqual(await perform(run.port, 'shutdown'), [200, 'ckpt/2.pt; exit code 0']);
   });
 
+  it('takes them in one process of those whose launcher has closed the descriptor; the others say so', async (t) => {
+    const { command } = writeScript(t, `
+import subprocess
+if len(sys.argv) < 4: sys.exit(max(one.wait() for one in [subprocess.Popen([sys.executable, *sys.argv, '1']) for _ in '12']))
+def save(): return os.getpid()
+${ENDLESS}${EPILOGUE}`);
+    const run = await startRun(t, [], command);
+    await run.running.shows(/^control\.py: takes no commands: process \d+ takes the commands$/m);
+    const [, taker] = /process (\d+) takes/.exec(run.running.output()) ?? [];
+    await talks(run);
+    assert.deepEqual(await perform(run.port, 'pause'), [200, undefined]);
+    assert.equal(stateOf(run.pid), 'S', 'it is not stopped');
+    assert.deepEqual(await perform(run.port, 'save-state'), [200, Number(taker)]);
+    assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
+  });
+
   it('takes commands that arrive together', async (t) => {
     const { folder, command } = writeScript(t, `
 control = Control(lambda: pathlib.Path(save()))
