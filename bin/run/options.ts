@@ -5,6 +5,7 @@ import { basename } from 'node:path';
 import { isatty } from 'node:tty';
 import { parseArgs } from 'node:util';
 import pythonModule from '#python-module';
+import ranksModule from '#ranks-module';
 import {
   describeOptions, type Options, parseDuration, parseInteger, parseOptions, parseText, UsageError,
 } from '../shared/cli.ts';
@@ -55,12 +56,13 @@ const OPTIONS = {
   ...LOG_OPTIONS,
   quiet: { type: 'boolean', help: 'print only errors and warnings' },
   python: { type: 'boolean', help: 'print a module with which a Python program takes commands itself' },
+  ranks: { type: 'boolean', help: 'print a module beside it, for all ranks of torch.distributed or mpi4py' },
 } as const satisfies Options;
 
 const HELP = `
 Usage: control-run [options] [--] COMMAND [ARGUMENT…]
        control-run ask MESSAGE [--timeout SECONDS] [--key KEY] [--parameters JSON]
-       control-run --python > control.py
+       control-run --python > control.py; control-run --ranks > ranks.py
 
 Runs a program with a web API that pauses, resumes, saves and ends all its processes.
 
@@ -123,9 +125,10 @@ export function parseCommandLine(
   if (parsed === null) return null;
   const { values } = parsed;
   const [file] = line;
-  if (values.python) {
-    if (file !== undefined) throw new UsageError(`--python takes no COMMAND, got '${file}'`);
-    console.log(pythonModule.trimEnd());
+  for (const [name, text] of Object.entries({ python: pythonModule, ranks: ranksModule })) {
+    if (!values[name as 'python']) continue;
+    if (file !== undefined) throw new UsageError(`--${name} takes no COMMAND, got '${file}'`);
+    console.log(text.trimEnd());
     return null;
   }
   if (process.platform === 'win32') throw new UsageError('Windows lacks the signals that it requires: use WSL');
