@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { getInfo, makeFolder, perform, runProgram, start } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { LIMIT, until } from '../../wait.ts';
-import { PYTHON, showsDetail, showsRun, startRun, stateOf } from './helpers.ts';
+import { endRun, PYTHON, showsDetail, showsRun, startRun, stateOf } from './helpers.ts';
 import { declarationsOf, epochOf, order, talks } from './talk.ts';
 import type { TestContext } from 'node:test';
 
@@ -172,6 +172,7 @@ ${ENDLESS}${EPILOGUE}`);
     assert.equal(stateOf(run.pid), 'S', 'it is not stopped');
     assert.deepEqual(await perform(run.port, 'save-state'), [200, Number(taker)]);
     assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
+    await endRun(run.running); // before the folder goes, into which they write
   });
 
   it('takes commands that arrive together', async (t) => {
