@@ -2169,8 +2169,6 @@ export class WebApiServer<Name extends string = never> {
     const decision = key === undefined ? undefined : findAnswer(this.#data, asked);
     if (this.#asked.size === 16 && !decision) throw new Error('Cannot ask: 16 questions are open');
     table.open(slot, 0, JSON.stringify(asked), timeout, Date.parse(asked.at), decision && JSON.stringify(decision));
-    const late = key === undefined || decision ? undefined : findAnswer(this.#data, asked); // kept just now
-    if (late !== undefined) table.change(slot, 'done', JSON.stringify(late));
     const answer = new Promise<Answer<Types>>((resolve, reject) => {
       const settle = (end?: State, reason?: unknown): void => {
         if (end !== undefined) table.change(slot, end);
@@ -2187,6 +2185,8 @@ export class WebApiServer<Name extends string = never> {
       const timer = timeout === undefined ? startInterval(settle, 2 ** 30) : startTimer(settle, timeout, 'expired');
       signal?.addEventListener('abort', abort);
       this.#asked.add(settle);
+      const late = key === undefined || decision ? undefined : findAnswer(this.#data, asked); // kept by now
+      if (late !== undefined) table.change(slot, 'done', JSON.stringify(late));
       settle(signal?.aborted === true ? 'withdrawn' : undefined, signal?.reason);
     });
     answer.catch(() => {});

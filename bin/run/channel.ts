@@ -43,6 +43,7 @@ const MAX_DETAIL_BYTES = 3000; // of JSON; /api/info has room for 4096, includin
 const MAX_UNREAD_BYTES = 1_048_576; // of answers
 const MAX_LINES = 1000; // then timers and commands get a turn
 const TOO_LONG = 'a line longer than 64 KiB';
+const REPLACED = 'a line, but another process takes the commands: it has no effect';
 const TOO_LARGE = `a detail larger than ${MAX_DETAIL_BYTES} bytes`;
 const STATUSES = Object.values(SystemStatus).filter((status) => status !== SystemStatus.OFFLINE);
 
@@ -194,7 +195,7 @@ export class Channel {
     if (this.#hasComplained && !isOutcome && asked === undefined) return;
     const { detail } = parseLine(line);
     const isTooLarge = isRecord(detail) && !fits(detail);
-    const invalid = isTooLarge ? TOO_LARGE : `an invalid line: ${excerpt(line)}`;
+    const invalid = this.isReplaced ? REPLACED : isTooLarge ? TOO_LARGE : `an invalid line: ${excerpt(line)}`;
     const what = line.length > MAX_LINE_LENGTH ? TOO_LONG : invalid;
     if (isOutcome) this.settle({ error: new Error(`the program wrote ${what}`) });
     if (asked !== undefined && !this.#asked.has(asked)) this.#answer(asked, { error: `the program wrote ${what}` });

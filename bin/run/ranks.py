@@ -1,11 +1,9 @@
 """All ranks of a program obey control-run in the same step. Copy this file beside control.py.
 
     ranks = Ranks(save)  # in every rank, with mpi4py, or once torch.distributed is initialized
-    while not ranks.poll():
-        loss = train()
-        ranks.say(detail={'loss': loss})
+    while not ranks.poll(): train()
 """
-import datetime, functools, pickle, sys, threading, time, traceback
+import datetime, functools, os, pickle, sys, threading, time, traceback
 from control import Control, describe
 
 
@@ -18,17 +16,18 @@ class Ranks:
     def __init__(self, save=None, commands=None, group=None, every=1):
         dist = getattr(sys.modules.get('torch'), 'distributed', None)
         is_torch = dist and dist.is_available() and dist.is_initialized() and not hasattr(group, 'Iprobe')
+        if not (is_torch or group) and dist and int(os.environ.get('WORLD_SIZE', 1)) > 1:
+            raise RuntimeError('call init_process_group() before Ranks()')
         self.link = group if hasattr(group, 'receive') else Tensors(group) if is_torch else Messages(group)
         self.others = range(1, self.link.size)
-        self.functions = {'save': save, **(commands or {})}
-        self.every, self.calls, self.ends = every, 0, False
-        self.control, self.since, self.come = None, None, set()  # who has come to the look that began then
+        self.functions = {'save-state': save, **(commands or {})}
+        self.every, self.calls, self.ends, self.control, self.awaited = every, 0, False, None, None
         if self.link.rank == 0:
             shared = {name: self.share(name, function) for name, function in (commands or {}).items()}
-            self.control = Control(save and self.share('save', save), shared)
+            self.control = Control(save and self.share('save-state', save), shared)
             for rank in self.others: self.link.send(self.control.lines is not None, rank)
             threading.Thread(target=self.watch, daemon=True).start()
-        self.is_controlled = self.control.lines is not None if self.control else self.link.receive(0)[0]
+        self.is_controlled = self.control.lines is not None if self.control else self.link.receive(0)
 
     def say(self, **what):
         """Reports something, as Control.say() does, in rank 0; does nothing in others."""
@@ -40,38 +39,41 @@ class Ranks:
         if not self.is_controlled or self.ends or self.calls % self.every: return self.ends
         if self.control is None:
             self.link.send(None, 0)  # it has come
-            while not isinstance(word := self.link.receive(0)[0], bool): self.link.send(self.run(*word), 0)
+            while not isinstance(word := self.link.receive(0), bool): self.link.send(self.run(*word), 0)
             self.ends = word
             return word
-        self.come, self.since = set(), time.monotonic()
-        while len(self.come) < len(self.others): self.come.add(self.link.receive()[1])
-        self.since = None
+        for rank in self.others:
+            self.awaited = time.monotonic(), rank  # since when, and which
+            self.link.receive(rank)
+        self.awaited = None
         self.ends = self.control.poll()
         for rank in self.others: self.link.send(self.ends, rank)
         return self.ends
 
-    def run(self, name, arguments):
-        """Returns the value of a function, and why it has failed."""
+    def run(self, name, arguments):  # returns the value, and why it has failed
         try: return describe(self.functions[name](**arguments)), None
-        except Exception as error:
+        except BaseException as error:  # an exit of one rank would leave the others waiting
             traceback.print_exc()
             return None, str(error) or repr(error)
 
-    def share(self, name, function):
-        """Returns a function that runs it in all ranks, with its parameters and documentation, for Control."""
+    def share(self, name, function):  # returns a function that runs it in all ranks, for Control
         @functools.wraps(function)
         def run_all(**arguments):
             for rank in self.others: self.link.send((name, arguments), rank)
-            results = [self.run(name, arguments), *(self.link.receive(rank)[0] for rank in self.others)]
+            results = [self.run(name, arguments), *map(self.link.receive, self.others)]
             errors = [f'rank {rank}: {error}' for rank, (_, error) in enumerate(results) if error]
             if errors: raise RuntimeError('; '.join(errors))
             return [value for value, _ in results]
+        if hasattr(function, 'func'): run_all.func = function.func  # of a functools.partial
         return run_all
 
-    def watch(self):
-        while self.since is None or time.monotonic() - self.since < 10: time.sleep(1)
-        missing = ', '.join(str(rank) for rank in self.others if rank not in self.come)
-        print(f'ranks.py: poll() in rank 0 has waited 10 s for rank {missing}', file=sys.stderr, flush=True)
+    def watch(self, told=None):
+        while True:
+            time.sleep(1)
+            awaited = self.awaited
+            if awaited in (None, told) or time.monotonic() - awaited[0] < 10: continue
+            told = awaited
+            print(f'ranks.py: poll() has waited 10 s for rank {awaited[1]}', file=sys.stderr, flush=True)
 
 
 class Tensors:
@@ -85,26 +87,24 @@ class Tensors:
         data = self.torch.tensor(list(pickle.dumps(what)), dtype=self.torch.uint8)
         for tensor in (self.torch.tensor([len(data)]), data): self.dist.send(tensor, rank, self.group)
 
-    def receive(self, rank=None):
+    def receive(self, rank):
         size = self.torch.tensor([0])
-        rank = self.dist.recv(size, rank, self.group)
+        self.dist.recv(size, rank, self.group)
         data = self.torch.zeros(int(size), dtype=self.torch.uint8)
         self.dist.recv(data, rank, self.group)
-        return pickle.loads(bytes(data.tolist())), rank
+        return pickle.loads(bytes(data.tolist()))
 
 
 class Messages:
     """The same by mpi4py. It sleeps while it waits: a call of Open MPI that blocks takes a whole core."""
     def __init__(self, group):
         from mpi4py import MPI
-        self.MPI, self.group = MPI, (group or MPI.COMM_WORLD).Dup()
+        self.group = (group or MPI.COMM_WORLD).Dup()
         self.rank, self.size = self.group.Get_rank(), self.group.Get_size()
 
     def send(self, what, rank): self.group.send(what, rank)
 
-    def receive(self, rank=None):
-        status, pause = self.MPI.Status(), 1e-5
-        while not self.group.Iprobe(self.MPI.ANY_SOURCE if rank is None else rank, self.MPI.ANY_TAG, status):
-            time.sleep(pause)
-            pause = min(2 * pause, .01)
-        return self.group.recv(source=status.Get_source()), status.Get_source()
+    def receive(self, rank):
+        pause = 1e-5
+        while not self.group.Iprobe(rank): time.sleep(pause := min(2 * pause, .01))
+        return self.group.recv(source=rank)

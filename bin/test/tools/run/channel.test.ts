@@ -557,8 +557,7 @@ describe('control-run: a channel on the socket in CONTROL_RUN_SOCKET', { ...suit
     assert.equal(other.lines[0], '{"channel":"open"}');
     talk.say(HELLO);
     await until(() => talk.complaints() !== '');
-    assert.equal(talk.complaints(), 'control-run: sh[PID] wrote an invalid line: {"status":"active"} to CONTROL_FD\n'
-      .replace('PID', String(talk.pid)));
+    assert.match(talk.complaints(), /^control-run: sh\[\d+\] wrote a line, but another process takes the commands/);
     other.socket.destroy();
     const next = await startListener(t, [], `echo "<$CONTROL_RUN_SOCKET>"; ${RELAY}`);
     const [, nextPath = ''] = /<(\/.*)>/.exec(next.running.output()) ?? [];

@@ -18,18 +18,14 @@ const SIZE = 3;
 
 /** A launcher that closes CONTROL_FD, and ranks that note their steps. Files in the folder control what they do. */
 const PROGRAM = `
-import contextlib, multiprocessing, multiprocessing.connection, os, sys, time
+import contextlib, functools, multiprocessing, os, sys, time
 from ranks import Ranks
 folder, size = sys.argv[1], ${SIZE}
 def exists(name): return os.path.exists(f'{folder}/{name}')
 class Pipes:
     def __init__(self, rank, ends): self.rank, self.size, self.ends = rank, size, ends
     def send(self, what, rank): self.ends[rank].send(what)
-    def receive(self, rank=None):
-        if rank is None:
-            ready = multiprocessing.connection.wait(self.ends.values())
-            rank = next(one for one, end in self.ends.items() if end in ready)
-        return self.ends[rank].recv(), rank
+    def receive(self, rank): return self.ends[rank].recv()
 pipes = [multiprocessing.Pipe() for _ in range(1, size)]
 rank = 0
 for one in range(1, size):
@@ -44,7 +40,8 @@ def save():
 def scale(by: float, name: str = 'x'):
     """Scales."""
     return [rank * by, name]
-ranks = Ranks(save, {'scale': scale}, Pipes(rank, ends), every=2)
+def leave(): sys.exit(3) if rank == 1 else None
+ranks = Ranks(save, {'scale': functools.partial(scale, name='x'), 'leave': leave}, Pipes(rank, ends), every=2)
 while step < 100 or ranks.is_controlled:
     if exists('absent') and rank == 2:
         time.sleep(60)
@@ -110,6 +107,7 @@ describe('control-run: the ranks of a Python program', suite, () => {
     const { folder, run } = await startRanks(t);
     const [, value] = await order(run.port, 'scale', { by: 2 }) as [number, unknown];
     assert.deepEqual(value, [[0, 'x'], [2, 'x'], [4, 'x']]);
+    assert.deepEqual(await order(run.port, 'leave'), [500, 'leave failed: rank 1: 3']);
     writeFileSync(join(folder, 'broken'), '');
     const error = 'save-state failed: rank 1: [Errno 28] No space left on device';
     assert.deepEqual(await perform(run.port, 'save-state'), [500, error]);
@@ -132,6 +130,6 @@ describe('control-run: the ranks of a Python program', suite, () => {
     assert.doesNotMatch(run.running.output(), /ranks\.py/);
     writeFileSync(join(folder, 'absent'), '');
     await perform(run.port, 'resume');
-    await run.running.shows(/^ranks\.py: poll\(\) in rank 0 has waited 10 s for rank 2$/m);
+    await run.running.shows(/^ranks\.py: poll\(\) has waited 10 s for rank 2$/m);
   });
 });
