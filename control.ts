@@ -820,12 +820,12 @@ function createLog(data: ThreadData, table: Table, readClock: () => number, repo
           const isSticky = (fs.statSync(folder).mode & 0o022) > 0; // that does not protect a missing file
           if (isSticky) throw new Error(`others can write to '${folder}': put the log into a folder of your own`);
         }
-        const { ino, size, written: count } = appendTo(path, user, bytes, false);
-        written = count;
+        const file = appendTo(path, user, bytes, false);
+        ({ written } = file);
         if (written < bytes.length) throw new Error(`'${path}' has no room for more`);
-        if (written > 0 && size > maxSize) underLock(path, user, ino, () => {
+        if (written > 0 && file.size > maxSize) underLock(path, user, file.ino, () => {
           const present = fs.statSync(path, { throwIfNoEntry: false }); // another process may have renamed it
-          if (present?.ino === ino && present.size > maxSize) fs.renameSync(path, `${path}.1`);
+          if (present?.ino === file.ino && present.size > maxSize) fs.renameSync(path, `${path}.1`);
         });
         log.error = undefined;
       } catch (error: any) {
@@ -1408,7 +1408,7 @@ function createDirect(data: ThreadData, link: Link, server: HttpServer) {
       const isAnswered = table.change(slot, 'done', JSON.stringify(answer), word);
       if (isAnswered && answer === own) return direct.confirm(connection);
       // It has ended, and may be asked again, or another answer decides.
-      const again = table.questions().find((one) => one.state === 'open' && one.given.key === (given.key ?? NaN));
+      const again = table.questions().find((one) => given.key && one.state === 'open' && one.given.key === given.key);
       direct.answer(connection, again?.id ?? id, { by, reason, key: answer === own ? given.key : undefined });
       host.wake();
     },
@@ -2164,8 +2164,8 @@ export class WebApiServer<Name extends string = never> {
     const table = this.#table;
     const slot = table.slotFor('question');
     for (const settle of this.#asked) settle(); // then, because the question in this slot may just have ended
-    const isAsked = table.questions().some(({ state, given }) => state === 'open' && given.key === key);
-    if (isAsked && key !== undefined) throw new Error(`Cannot ask: '${key}' is asked already`);
+    const isAsked = key && table.questions().some(({ state, given }) => state === 'open' && given.key === key);
+    if (isAsked) throw new Error(`Cannot ask: '${key}' is asked already`);
     const decision = key === undefined ? undefined : findAnswer(this.#data, asked);
     if (this.#asked.size === 16 && !decision) throw new Error('Cannot ask: 16 questions are open');
     table.open(slot, 0, JSON.stringify(asked), timeout, Date.parse(asked.at), decision && JSON.stringify(decision));
@@ -2185,8 +2185,6 @@ export class WebApiServer<Name extends string = never> {
       const timer = timeout === undefined ? startInterval(settle, 2 ** 30) : startTimer(settle, timeout, 'expired');
       signal?.addEventListener('abort', abort);
       this.#asked.add(settle);
-      const late = key === undefined || decision ? undefined : findAnswer(this.#data, asked); // kept by now
-      if (late !== undefined) table.change(slot, 'done', JSON.stringify(late));
       settle(signal?.aborted === true ? 'withdrawn' : undefined, signal?.reason);
     });
     answer.catch(() => {});
@@ -2758,6 +2756,8 @@ export class WebApiClient {
     const request = http.request({ ...this.#target, method, path, headers, signal });
     request.on('finish', () => request.socket?.errored || onSent()); // also emitted if it could not connect
     request.on('error', () => {}); // once() reports it, or else reading the response does
+    let interim = 0; // Node ignores 1xx responses
+    request.on('information', () => (interim += 1) > 16 && request.destroy(new Error('too many 1xx responses')));
     request.end(json);
     const [response] = await once(request, 'response', { signal }) as [IncomingMessage];
     let text = '';

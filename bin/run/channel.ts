@@ -43,7 +43,7 @@ const MAX_DETAIL_BYTES = 3000; // of JSON; /api/info has room for 4096, includin
 const MAX_UNREAD_BYTES = 1_048_576; // of answers
 const MAX_LINES = 1000; // then timers and commands get a turn
 const TOO_LONG = 'a line longer than 64 KiB';
-const REPLACED = 'a line, but another process takes the commands: it has no effect';
+const REPLACED = 'a line without effect, because another process takes the commands,';
 const TOO_LARGE = `a detail larger than ${MAX_DETAIL_BYTES} bytes`;
 const STATUSES = Object.values(SystemStatus).filter((status) => status !== SystemStatus.OFFLINE);
 

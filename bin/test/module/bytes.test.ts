@@ -320,14 +320,14 @@ describe('Another kind of server', LIMIT, () => {
     }));
   });
 
-  it('does not make the client wait longer with endless 1xx responses', async (t) => {
+  it('does not make the client wait with endless 1xx responses', async (t) => {
     for (const interim of ['100 Continue', '102 Processing', '103 Early Hints']) {
       const { port } = await startForeign(t, (socket) => {
         const timer = setInterval(() => socket.write(`HTTP/1.1 ${interim}\r\n\r\n`), 1);
         socket.on('close', () => clearInterval(timer));
       });
-      const reply = await new WebApiClient('127.0.0.1', port, { timeout: 500 }).request('status');
-      assert.ok(!reply.ok && reply.error.endsWith(' does not respond: timeout after 0.5 s'), inspect(reply));
+      const reply = await new WebApiClient('127.0.0.1', port, { timeout: 60_000 }).request('status');
+      assert.ok(!reply.ok && reply.error.endsWith(' does not respond: too many 1xx responses'), inspect(reply));
     }
   });
 });
