@@ -9,13 +9,14 @@ import {
   endDaemon, type Engine, interruption, ROOT_PATH, shellIn, startDaemon, throwIfInterrupted,
 } from './engines/engine.ts';
 import { podman } from './engines/podman.ts';
+import { ranks } from './engines/ranks.ts';
 import { slurm } from './engines/slurm.ts';
 import { ssh } from './engines/ssh.ts';
 import { supervisord } from './engines/supervisord.ts';
 import { systemd } from './engines/systemd.ts';
 import type { ChildProcess } from 'node:child_process';
 
-const ENGINES: Record<string, Engine> = { systemd, docker, podman, slurm, supervisord, ssh };
+const ENGINES: Record<string, Engine> = { systemd, docker, podman, slurm, supervisord, ssh, ranks };
 const ALL = Object.keys(ENGINES);
 
 const HELP = `

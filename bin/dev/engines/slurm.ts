@@ -4,13 +4,20 @@ import {
   commandsOf, continues, failsWith, obeys, pausesAll, pauseStep, prints, reaches, saves, savesAndContinues,
   staysPaused, TASKS,
 } from './engine.ts';
-import type { Engine } from './engine.ts';
+import { obeyTogether, TRAINING } from './ranks.ts';
+import type { Engine, Step } from './engine.ts';
 
 const pause = commandsOf('trainer.sbatch').find((command) => command.startsWith('srun '));
 const CLIENT = 'srun --jobid="$(cat job)" --overlap control-client';
 
+/** A training of four tasks: control-run is in the script of the job. */
+function ranksStep(group: string, mpi: string, command: string): Step {
+  const begin = `begin_ranks ${mpi} '${command} train.py ${group}'`;
+  return { name: `srun --mpi=${mpi}: ranks of ${group}`, begin, expect: obeyTogether(4) };
+}
+
 export const slurm: Engine = {
-  packages: 'slurm-wlm munge',
+  packages: 'slurm-wlm munge python3-torch python3-mpi4py libpmix-dev',
   programs: ['munged', 'slurmctld', 'slurmd', 'sbatch', 'srun', 'scancel', 'scontrol'],
   functions: `
     export SLURM_CONF=$PWD/slurm.conf
@@ -19,6 +26,18 @@ export const slurm: Engine = {
       clear
       rm -rf states trainer-*
       sbatch --parsable "$@" trainer.sbatch >job
+    }
+    begin_ranks() { # MPI COMMAND
+      clear
+      rm -rf shards log trainer-*
+      cat >ranks.sbatch <<END
+#!/bin/bash
+export MASTER_ADDR=127.0.0.1 MASTER_PORT=$(($PORT + 1)) WORLD_SIZE=4
+mkdir -m 700 trainer-\\$SLURM_JOB_ID
+exec control-run --socket trainer-\\$SLURM_JOB_ID/0.sock --grace 3 -- \\
+  srun --ntasks=4 --mpi=$1 sh -c '$2' >>log 2>&1
+END
+      sbatch --parsable --ntasks=4 ranks.sbatch >job
     }
     client() { control-client --socket "trainer-$(cat job)/0.sock" "$@"; }
     far() { squeue --steps --noheader --format=%i | grep --invert-match batch || true; }
@@ -35,7 +54,7 @@ export const slurm: Engine = {
       sleep 1.1
       scontrol update JobId="$(cat job)" StartTime=now
     }`,
-  prepare: `
+  prepare: `${TRAINING}
     mkdir state spool munge
     mungekey --create --keyfile="$PWD/munge/key"
     cp "$TRAINER" trainer.mjs
@@ -127,6 +146,8 @@ END`,
       begin: `begin --array=0-${TASKS - 1}`,
       expect: pausesAll(`${CLIENT} --dir "$PWD/trainer-$(cat job)"`),
     },
+    ranksStep('torch', 'none', 'RANK=$SLURM_PROCID exec /usr/bin/python3'),
+    ranksStep('mpi', 'pmix', 'exec /usr/bin/python3 -m mpi4py'),
   ],
   stop: 'clear',
 };
