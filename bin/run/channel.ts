@@ -122,10 +122,10 @@ export class Channel {
 
   close(): void {
     if (this.state === 'open') {
-      this.state = 'closed';
+      this.state = this.process === '' ? 'closed' : 'unused'; // that process may have ended: nothing to save
       this.#listener.onAccepts({});
     }
-    this.settle({ error: new Error('the program closed CONTROL_FD') });
+    this.settle({ error: new Error(this.process === '' ? 'the program closed CONTROL_FD' : `${this.process} hung up`) });
     for (const withdrawal of this.#asked.values()) withdrawal.abort();
     this.#socket.destroy();
   }

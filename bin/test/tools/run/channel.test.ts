@@ -547,6 +547,12 @@ describe('control-run: a channel on the socket in CONTROL_RUN_SOCKET', { ...suit
     await until(() => second.lines.length === 2);
     second.say({ done: 1 });
     assert.deepEqual(await resuming, [200, undefined]);
+    const saving = perform(run.port, 'save-state');
+    await until(() => second.lines.length === 3);
+    second.socket.destroy();
+    assert.deepEqual(await saving, [500, 'save-state failed: process 13 hung up']);
+    assert.equal((await perform(run.port, 'shutdown'))[0], 200, 'the program never took the commands itself');
+    await run.running.ended;
   });
 
   it('is not given while a process takes the commands on CONTROL_FD; lines there are invalid afterwards', async (t) => {
