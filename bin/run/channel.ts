@@ -32,6 +32,7 @@ import { chmodSync, mkdirSync, rmSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import {
   type Answer, type AskOptions, type CommandOutcome, type CommandRequest, SystemStatus, type WebApiServer,
 } from '../../control.ts';
@@ -43,7 +44,6 @@ const MAX_DETAIL_BYTES = 3000; // of JSON; /api/info has room for 4096, includin
 const MAX_UNREAD_BYTES = 1_048_576; // of answers
 const MAX_LINES = 1000; // then timers and commands get a turn
 const TOO_LONG = 'a line longer than 64 KiB';
-const REPLACED = 'a line without effect, because another process takes the commands,';
 const TOO_LARGE = `a detail larger than ${MAX_DETAIL_BYTES} bytes`;
 const STATUSES = Object.values(SystemStatus).filter((status) => status !== SystemStatus.OFFLINE);
 
@@ -80,11 +80,8 @@ export interface ChannelListener {
 export class Channel {
   /** Whether the program takes commands itself: from its first line on, until the socket closes. */
   state: 'unused' | 'open' | 'closed';
-  /** The process at the other end: empty for CONTROL_FD, which several may have. */
-  readonly process: string;
-  /** Another channel has taken its place, so lines are invalid. */
-  isReplaced = false;
-  readonly #socket: Socket;
+  /** At the other end; empty for CONTROL_FD, which several may have. */ readonly process: string;
+  readonly socket: Socket;
   readonly #listener: ChannelListener;
   #rest = ''; // of an incomplete line
   #isTooLong = false; // that line
@@ -94,7 +91,7 @@ export class Channel {
   #running: { goal: SystemStatus | undefined; resolve(outcome: CommandOutcome): void } | null = null; // that command
 
   constructor(socket: Socket, listener: ChannelListener, process: string = '') {
-    this.#socket = socket;
+    this.socket = socket;
     this.#listener = listener;
     this.process = process;
     this.state = process === '' ? 'unused' : 'open';
@@ -107,7 +104,7 @@ export class Channel {
   /** Passes a command to the program, and returns its outcome. */
   send(request: Request): Promise<CommandOutcome> {
     this.#id += 1;
-    this.#socket.write(`${JSON.stringify({ id: this.#id, ...request })}\n`);
+    this.socket.write(`${JSON.stringify({ id: this.#id, ...request })}\n`);
     return new Promise((resolve) => (this.#running = { goal: GOALS.get(request.command), resolve }));
   }
 
@@ -122,12 +119,12 @@ export class Channel {
 
   close(): void {
     if (this.state === 'open') {
-      this.state = this.process === '' ? 'closed' : 'unused'; // that process may have ended: nothing to save
+      this.state = 'closed';
       this.#listener.onAccepts({});
     }
     this.settle({ error: new Error(this.process === '' ? 'the program closed CONTROL_FD' : `${this.process} hung up`) });
     for (const withdrawal of this.#asked.values()) withdrawal.abort();
-    this.#socket.destroy();
+    this.socket.destroy();
   }
 
   #read(text: string): void {
@@ -143,8 +140,8 @@ export class Channel {
       this.#isTooLong = true;
     }
     if (lines.length < MAX_LINES) return;
-    this.#socket.pause();
-    setImmediate(() => this.#socket.resume());
+    this.socket.pause();
+    setImmediate(() => this.socket.resume());
   }
 
   /** Returns false if the line is invalid; then it changes nothing. */
@@ -152,7 +149,7 @@ export class Channel {
     const { status, detail, accepts, done, failed, value, error, ask, withdraw } = parseLine(line);
     const known = STATUSES.find(({ statusName }) => statusName === status);
     const id = done ?? failed;
-    const isValid = !this.isReplaced && (status ?? detail ?? accepts ?? id ?? ask ?? withdraw) !== undefined &&
+    const isValid = (status ?? detail ?? accepts ?? id ?? ask ?? withdraw) !== undefined &&
       (status === undefined || known !== undefined) &&
       (detail === undefined || (isRecord(detail) && fits(detail))) &&
       (accepts === undefined || isRecord(accepts)) &&
@@ -184,8 +181,8 @@ export class Channel {
   }
 
   #answer(id: string, reply: Reply): void {
-    if (this.#socket.writableLength > MAX_UNREAD_BYTES) return; // the program does not read them
-    this.#socket.write(`${JSON.stringify({ answer: { id, ...reply } })}\n`);
+    if (this.socket.writableLength > MAX_UNREAD_BYTES) return; // the program does not read them
+    this.socket.write(`${JSON.stringify({ answer: { id, ...reply } })}\n`);
   }
 
   /** An invalid outcome fails its command, and an invalid question is answered: the program sends no other. */
@@ -195,7 +192,7 @@ export class Channel {
     if (this.#hasComplained && !isOutcome && asked === undefined) return;
     const { detail } = parseLine(line);
     const isTooLarge = isRecord(detail) && !fits(detail);
-    const invalid = this.isReplaced ? REPLACED : isTooLarge ? TOO_LARGE : `an invalid line: ${excerpt(line)}`;
+    const invalid = isTooLarge ? TOO_LARGE : `an invalid line: ${excerpt(line)}`;
     const what = line.length > MAX_LINE_LENGTH ? TOO_LONG : invalid;
     if (isOutcome) this.settle({ error: new Error(`the program wrote ${what}`) });
     if (asked !== undefined && !this.#asked.has(asked)) this.#answer(asked, { error: `the program wrote ${what}` });
@@ -270,9 +267,10 @@ export class Questions {
   readonly #listener: Server = createServer((socket) => this.#serve(socket)).unref();
   readonly #open: Set<Lasting> = new Set();
   #isEnding = false;
+  #isPaused = false;
   look: ReturnType<typeof followTracer> = async () => []; // of the latest process that shows its frames
   /** Gives a process a channel on its socket, or returns why not. */
-  connect: (socket: Socket, process: string) => string | null = () => 'the program has not started';
+  connect: (socket: Socket, pid: number) => string | null = () => 'the program has not started';
 
   constructor(server: WebApiServer<string>) {
     this.#server = server;
@@ -302,6 +300,7 @@ export class Questions {
   /** Withdraws the questions of `control-run ask` while the program is shutting down. */
   follow(status: SystemStatus): void {
     this.#isEnding = status === SystemStatus.SHUTTING_DOWN;
+    this.#isPaused = status === SystemStatus.PAUSED;
     if (this.#isEnding) this.withdraw(ENDING);
   }
 
@@ -323,14 +322,15 @@ export class Questions {
 
   #serve(socket: Socket): void {
     let line = '';
-    const read = (text: string): void => {
+    const read = async (text: string): Promise<void> => {
       line += text;
       if (!line.includes('\n') && line.length <= MAX_LINE_LENGTH) return;
       socket.off('data', read).resume(); // notices a hang-up
       const { stack, channel, ...fields } = parseLine(line);
       if (isRecord(stack)) return void (this.look = followTracer(socket, stack));
       if (isRecord(channel)) {
-        const error = this.connect(socket, `process ${excerptOf(channel['pid']) || 'without a number'}`);
+        while (this.#isPaused) await sleep(100, undefined, { ref: false }); // a new process waits for the resume
+        const error = this.connect(socket, Number(channel['pid']));
         return void socket.write(`${JSON.stringify(error === null ? { channel: 'open' } : { error })}\n`);
       }
       const one: Lasting = {

@@ -12,7 +12,7 @@
 
 Start it with `control-run -- python train.py`. Without control-run, the module does nothing. See bin/run/channel.md of
 runtime-control for more examples, and for the lines of JSON on the socket in CONTROL_FD."""
-import _thread, contextlib, inspect, json, os, re, select, signal, socket, sys, threading, traceback, typing
+import _thread, contextlib, inspect, json, os, re, select, signal, socket, struct, sys, threading, traceback, typing
 
 TYPES = {bool: 'boolean', int: 'integer', float: 'number', str: 'string'}
 EXTRAS = {'include_extras': True} if hasattr(typing, 'Annotated') else {}  # Python 3.8 always includes them
@@ -155,6 +155,9 @@ def inherit(number):
     link = socket.socket(fileno=os.dup(number))  # child processes do not inherit the copy
     link.getpeername()  # fails unless connected
     if link.family != socket.AF_UNIX: raise OSError('not a Unix socket')
+    if hasattr(socket, 'SO_PEERCRED'):  # the number may be that of another socket by now
+        peer = struct.unpack('3i', link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        if peer not in (0, int(os.environ['CONTROL_RUN'].split('-')[0])): raise OSError('not of control-run')
     os.close(number)
     link.setblocking(True)  # overrides the default timeout
     return link

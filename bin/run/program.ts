@@ -123,11 +123,14 @@ export class Program {
   }
 
   /** Lets a process take the commands on a socket of its own, or returns why not: another one does. */
-  connect(socket: Socket, process: string): string | null {
+  connect(socket: Socket, pid: number): string | null {
+    const { channel } = this;
     if (this.end !== null) return `${this.name} has ended`;
-    if (this.channel.state === 'open') return `${this.channel.process || this.name} takes the commands`;
-    this.channel.isReplaced = true;
-    this.channel = new Channel(socket, this.#listener, process);
+    if (channel.state === 'open') return `${channel.process || this.name} takes the commands`;
+    if (startOf(pid) > 0 && startOf(pid) < startOf(this.pid)) return 'the program has been started anew';
+    channel.socket.pause(); // until that closes
+    this.channel = new Channel(socket, this.#listener, `process ${pid}`);
+    socket.on('close', () => (this.channel = channel).socket.resume());
     return null;
   }
 

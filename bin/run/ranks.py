@@ -4,7 +4,7 @@
     while not ranks.poll(): train()
 """
 import datetime, functools, os, pickle, sys, threading, time, traceback
-from control import Control, describe
+from control import Control, describe, to_text
 
 
 class Ranks:
@@ -16,7 +16,7 @@ class Ranks:
     def __init__(self, save=None, commands=None, group=None, every=1):
         dist = getattr(sys.modules.get('torch'), 'distributed', None)
         is_torch = dist and dist.is_available() and dist.is_initialized() and not hasattr(group, 'Iprobe')
-        if not (is_torch or group) and dist and int(os.environ.get('WORLD_SIZE', 1)) > 1:
+        if not (is_torch or group or 'mpi4py' in sys.modules) and int(os.environ.get('WORLD_SIZE', 1)) > 1:
             raise RuntimeError('call init_process_group() before Ranks()')
         self.link = group if hasattr(group, 'receive') else Tensors(group) if is_torch else Messages(group)
         self.others = range(1, self.link.size)
@@ -54,7 +54,7 @@ class Ranks:
         try: return describe(self.functions[name](**arguments)), None
         except BaseException as error:  # an exit of one rank would leave the others waiting
             traceback.print_exc()
-            return None, str(error) or repr(error)
+            return None, to_text(error) or repr(error)
 
     def share(self, name, function):  # returns a function that runs it in all ranks, for Control
         @functools.wraps(function)

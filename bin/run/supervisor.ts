@@ -143,7 +143,7 @@ export class Supervisor {
       return this.#finish(program);
     }
     this.#program = program;
-    this.#questions.connect = (socket, process) => program.connect(socket, process);
+    this.#questions.connect = (socket, pid) => program.connect(socket, pid);
     this.#detail = {};
     this.#operate(isPaused);
     void program.ended.then((end) => this.#onEnd(program, end));

@@ -529,10 +529,10 @@ describe('control-run: a channel on the socket in CONTROL_RUN_SOCKET', { ...suit
 
   it('is that of one process at a time', async (t) => {
     const run = await startBare(t);
-    const first = await run.open(11);
+    const first = await run.open(run.pid);
     assert.equal(first.lines.join(), '{"channel":"open"}');
-    const [refused = assert.fail()] = (await run.open(12)).lines;
-    assert.equal(refused, '{"error":"process 11 takes the commands"}');
+    const [refused = assert.fail()] = (await run.open(run.pid)).lines;
+    assert.equal(refused, `{"error":"process ${run.pid} takes the commands"}`);
     first.say({ detail: { epoch: 1 } });
     await showsDetail(run, { epoch: 1 });
     const pausing = perform(run.port, 'pause');
@@ -541,34 +541,42 @@ describe('control-run: a channel on the socket in CONTROL_RUN_SOCKET', { ...suit
     first.say({ done: 1 });
     assert.deepEqual(await pausing, [200, undefined]);
     first.socket.destroy();
-    let second = await run.open(13);
-    await until(async () => second.lines[0] === '{"channel":"open"}' || (second = await run.open(13), false));
-    const resuming = perform(run.port, 'resume');
+    const opening = run.open(run.pid);
+    assert.equal(await Promise.race([opening, sleep(500, 'not during a pause')]), 'not during a pause');
+    assert.equal((await getInfo(run.port)).status, 'paused');
+    assert.deepEqual(await perform(run.port, 'resume'), [200, undefined]);
+    const second = await opening;
+    const saving = perform(run.port, 'shutdown');
     await until(() => second.lines.length === 2);
-    second.say({ done: 1 });
-    assert.deepEqual(await resuming, [200, undefined]);
-    const saving = perform(run.port, 'save-state');
-    await until(() => second.lines.length === 3);
     second.socket.destroy();
-    assert.deepEqual(await saving, [500, 'save-state failed: process 13 hung up']);
-    assert.equal((await perform(run.port, 'shutdown'))[0], 200, 'the program never took the commands itself');
+    assert.deepEqual(await saving, [500, `shutdown failed: process ${run.pid} hung up`]);
+    assert.equal((await perform(run.port, 'shutdown'))[0], 200, 'nothing takes the commands any more');
     await run.running.ended;
   });
 
-  it('is not given while a process takes the commands on CONTROL_FD; lines there are invalid afterwards', async (t) => {
+  it('is not given to a process that is older than the program: it may be left of an earlier run', async (t) => {
+    const run = await startBare(t);
+    const [refused] = (await run.open(process.pid)).lines;
+    assert.equal(refused, '{"error":"the program has been started anew"}');
+  });
+
+  it('is not given while a process takes the commands on CONTROL_FD, whose lines wait until it closes', async (t) => {
     const talk = await startTalk(t, [], `echo "<$CONTROL_RUN_SOCKET>"; ${RELAY}`);
     await talk.running.shows(/<\/.*>/);
     const [, path = ''] = /<(\/.*)>/.exec(talk.running.output()) ?? [];
-    const other = await openChannel(t, path, 11);
+    const other = await openChannel(t, path, talk.pid);
     assert.equal(other.lines[0], '{"channel":"open"}');
-    talk.say(HELLO);
-    await until(() => talk.complaints() !== '');
-    const words = 'a line without effect, because another process takes the commands, to CONTROL_FD';
-    assert.equal(talk.complaints(), `control-run: sh[${talk.pid}] wrote ${words}\n`);
+    talk.say({ detail: { epoch: 2 } });
+    other.say({ detail: { epoch: 1 } });
+    await showsDetail(talk, { epoch: 1 });
     other.socket.destroy();
+    await showsDetail(talk, { epoch: 2 });
+    const pausing = perform(talk.port, 'pause');
+    talk.say({ done: await talk.gets('pause') });
+    assert.deepEqual(await pausing, [200, undefined]);
     const next = await startListener(t, [], `echo "<$CONTROL_RUN_SOCKET>"; ${RELAY}`);
     const [, nextPath = ''] = /<(\/.*)>/.exec(next.running.output()) ?? [];
-    const [refused] = (await openChannel(t, nextPath, 12)).lines;
+    const [refused] = (await openChannel(t, nextPath, next.pid)).lines;
     assert.equal(refused, `{"error":"sh[${next.pid}] takes the commands"}`);
   });
 });

@@ -160,10 +160,11 @@ while not control.poll(): time.sleep(.01)
 
   it('takes them in one process of those whose launcher has closed the descriptor; the others say so', async (t) => {
     const { command } = writeScript(t, `
-import subprocess
+import socket, subprocess
 if len(sys.argv) < 4:
     children = [subprocess.Popen([sys.executable, *sys.argv, '1']) for _ in '12']
     sys.exit(max(child.wait() for child in children))
+others = socket.socketpair()  # has the number that the descriptor had
 def save(): return os.getpid()
 ${ENDLESS}${EPILOGUE}`);
     const run = await startRun(t, [], command);
