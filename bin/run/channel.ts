@@ -15,14 +15,12 @@
 //   control-run      {"arguments":{"approved":true},"by":"ana@phone"}   or {"error":"expired"}
 //
 // Such a question outlives pauses and saves. While one waits, the server withdraws all questions; once it has been
-// taken, the question is asked anew, with the time that is left. A process that shows its frames stays connected:
+// taken, the question is asked anew, with the time that is left. A process that shows its frames stays connected; one
+// whose launcher has closed CONTROL_FD gets a channel there, unless another one has it:
 //
 //   program      {"stack":{"pid":4711,"signal":63}}                 a signal for a main thread that lets no other run
 //   control-run  {"look":true}
 //   program      {"stack":["parse (train.py:7)", "step (train.py:8)"]}
-//
-// A process whose launcher has closed CONTROL_FD gets a channel there, unless another one has it:
-//
 //   program      {"channel":{"pid":4711}}
 //   control-run  {"channel":"open"}                                 or {"error":"process 4712 takes the commands"}
 
@@ -122,7 +120,7 @@ export class Channel {
       this.state = 'closed';
       this.#listener.onAccepts({});
     }
-    this.settle({ error: new Error(this.process === '' ? 'the program closed CONTROL_FD' : `${this.process} hung up`) });
+    this.settle({ error: new Error(this.process ? `${this.process} hung up` : 'the program closed CONTROL_FD') });
     for (const withdrawal of this.#asked.values()) withdrawal.abort();
     this.socket.destroy();
   }
@@ -191,9 +189,8 @@ export class Channel {
     const asked = QUESTION.exec(line)?.[1];
     if (this.#hasComplained && !isOutcome && asked === undefined) return;
     const { detail } = parseLine(line);
-    const isTooLarge = isRecord(detail) && !fits(detail);
-    const invalid = isTooLarge ? TOO_LARGE : `an invalid line: ${excerpt(line)}`;
-    const what = line.length > MAX_LINE_LENGTH ? TOO_LONG : invalid;
+    const isLarge = isRecord(detail) && !fits(detail);
+    const what = line.length > MAX_LINE_LENGTH ? TOO_LONG : isLarge ? TOO_LARGE : `an invalid line: ${excerpt(line)}`;
     if (isOutcome) this.settle({ error: new Error(`the program wrote ${what}`) });
     if (asked !== undefined && !this.#asked.has(asked)) this.#answer(asked, { error: `the program wrote ${what}` });
     if (!this.#hasComplained) this.#listener.onInvalidLine(what);

@@ -228,14 +228,12 @@ def check_bounds(extras, kind, default):
     return bounds
 
 
-def is_stop(line): return line.get('command') in ('pause', 'save-state', 'shutdown')
-
-
 def to_floats(arguments, parameters):
     """Makes numbers floats: the JSON of 1.0 may be 1."""
     return {key: float(value) if parameters[key]['type'] == 'number' else value for key, value in arguments.items()}
 
 
+def is_stop(line): return line.get('command') in ('pause', 'save-state', 'shutdown')
 def to_json(value): return json.loads(json.dumps(value, default=simplify), parse_constant=str, parse_int=to_int)
 def to_int(digits): return int(digits) if len(digits) < 309 else digits  # JavaScript reads longer ones as Infinity
 def simplify(value): return attempt(value, lambda tensor: json.loads(json.dumps(tensor.item())), to_text)

@@ -300,9 +300,8 @@ export class Operator {
     } catch (error) {
       if (channel.state === 'open') throw error;
       await this.#waitForEnd(); // it may have closed the socket because it ends
-      if (this.#program.end !== null) return {};
-      if (this.saveWay === null && this.#program.channel.state === 'unused') throw error; // of a channel of its own
-      return await this.saveLast();
+      if (this.#program.end === null && this.saveWay === null && this.#program.channel !== channel) throw error;
+      return this.#program.end === null ? await this.saveLast() : {};
     }
   }
 

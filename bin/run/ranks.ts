@@ -1,5 +1,4 @@
-// The text of ranks.py, when control-run runs from its sources. The build replaces this module with ranks.py itself: see
-// `imports` in package.json.
+// The text of ranks.py, when control-run runs from its sources: see python.ts.
 
 import { readFileSync } from 'node:fs';
 
