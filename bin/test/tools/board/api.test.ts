@@ -393,9 +393,10 @@ describe('The web API of control-board', LIMIT, () => {
       ['', '0.26.1', 'shutdown', 5, null], ['', '0.26.1', 'save-state', 11, { run: {} }],
     ];
     const webs = await Promise.all(rows.map(([, version, command, seconds, detail]) => {
-      const at = new Date(Date.now() - 1000 * seconds).toISOString();
-      const commands = [{ id: 'k3f-1', command, state: 'running', at }];
-      return startWeb(t, () => ({ ...INFO, version, detail, commands }));
+      return startWeb(t, () => {
+        const at = new Date(Date.now() - 1000 * seconds).toISOString();
+        return { ...INFO, version, detail, commands: [{ id: 'k3f-1', command, state: 'running', at }] };
+      });
     }));
     const one = await startBoard(t, webs.map(({ target }) => target));
     for (const [id, [late]] of rows.entries()) {
