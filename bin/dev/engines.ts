@@ -22,7 +22,7 @@ const ALL = Object.keys(ENGINES);
 const HELP = `
 Usage: npm run engines -- [ENGINE ...]
 
-Starts each engine, runs its recipe and shows what works. Needs Linux and root. Takes ten minutes. The engines and
+Starts each engine, runs its recipe and shows what works. Needs Linux and root. Takes a quarter of an hour. The engines and
 their Debian packages:
 
 ${Object.entries(ENGINES).map(([name, { packages }]) => `  ${name.padEnd(12)} ${packages}`).join('\n')}
