@@ -113,7 +113,7 @@ export interface Settings {
 }
 
 /**
- * Returns null after printing the help, the version or the Python module.
+ * Returns null after printing the help, the version or a Python module.
  *
  * @throws {UsageError} If the command line is invalid.
  */
@@ -125,10 +125,10 @@ export function parseCommandLine(
   if (parsed === null) return null;
   const { values } = parsed;
   const [file] = line;
-  for (const [name, text] of Object.entries({ python: pythonModule, ranks: ranksModule })) {
-    if (!values[name as 'python']) continue;
+  for (const name of ['python', 'ranks'] as const) {
+    if (values[name] !== true) continue;
     if (file !== undefined) throw new UsageError(`--${name} takes no COMMAND, got '${file}'`);
-    console.log(text.trimEnd());
+    console.log({ python: pythonModule, ranks: ranksModule }[name].trimEnd());
     return null;
   }
   if (process.platform === 'win32') throw new UsageError('Windows lacks the signals that it requires: use WSL');

@@ -122,13 +122,13 @@ export class Program {
     return this.#gate?.destroyed === false && this.processes.stopped.length > 0;
   }
 
-  /** Lets a process take the commands on a socket of its own, or returns why not: another one does. */
+  /** Lets a process take the commands on a socket, in place of CONTROL_FD until that closes, or returns why not. */
   connect(socket: Socket, pid: number): string | null {
     const { channel } = this;
     if (this.end !== null) return `${this.name} has ended`;
     if (channel.state === 'open') return `${channel.process || this.name} takes the commands`;
     if (startOf(pid) > 0 && startOf(pid) < startOf(this.pid)) return 'the program has been started anew';
-    channel.socket.pause(); // until that closes
+    channel.socket.pause(); // its lines wait
     this.channel = new Channel(socket, this.#listener, `process ${pid}`);
     socket.on('close', () => (this.channel = channel).socket.resume());
     return null;

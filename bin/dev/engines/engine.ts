@@ -113,7 +113,11 @@ export async function endDaemon(daemon: ChildProcess): Promise<void> {
 }
 
 /** Waits until `look` returns a value other than undefined. While it throws, it is called again. */
-export async function until<T>(what: string, look: () => Promise<T | undefined>, timeoutMs: number = 60_000): Promise<T> {
+export async function until<T>(
+  what: string,
+  look: () => Promise<T | undefined>,
+  timeoutMs: number = 60_000,
+): Promise<T> {
   let reason = '';
   for (const deadline = performance.now() + timeoutMs; performance.now() < deadline; await sleep(50)) {
     throwIfInterrupted();
