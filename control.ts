@@ -1,4 +1,4 @@
-/*! control.ts 0.28.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.29.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve */
 //
@@ -45,7 +45,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
-/** The version of this file. */ export const VERSION: string = '0.28.0';
+/** The version of this file. */ export const VERSION: string = '0.29.0';
 /** The default host name of servers and clients. */ export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;

@@ -3,7 +3,7 @@
 import { BY, isCurrent, OFFLINE } from '../shared/client.ts';
 import { stackIn } from '../shared/declared.ts';
 import { commandsOf, hasEnded } from '../shared/describe.ts';
-import { type Fold, hasLog, readHistory } from '../shared/log.ts';
+import { hasLog, readHistory } from '../shared/logs.ts';
 import { describeDone, follow, FollowedSystem, type FollowOptions } from '../shared/system.ts';
 import { type Body, excerpt, excerptOf, timeIn } from '../shared/text.ts';
 import { type Field, fieldsIn, type View, viewOf } from '../shared/view.ts';
@@ -12,6 +12,7 @@ import {
 } from './forms.ts';
 import { type Sample, SeriesGroup } from './series.ts';
 import type { Found } from '../shared/folder.ts';
+import type { Fold } from '../shared/log.ts';
 
 const COMMAND_WAIT_S = 300; // the time limit of a request that sends a command
 const FOLLOW_MS = 3_600_000; // how long the board then follows the command
@@ -180,7 +181,7 @@ export class BoardSystem extends FollowedSystem {
     return [REFUSALS.includes(statusCode) ? statusCode : 502, { error: client.shorten(error), parameter }];
   }
 
-  /** The latest entries of its log, if that is on this machine. */
+  /** The latest entries of its log, if it can be read. */
   async readLog(): Promise<LogPart> {
     const { client, info } = this;
     const { note, lines } = await readHistory(client, info);

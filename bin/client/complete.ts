@@ -11,7 +11,7 @@ import { findCommand } from '../shared/commands.ts';
 import {
   acceptedBy, completeAnswer, COMPLETION_MS, completionsOf, isArgument, isQuestionId, questionsIn, wordsBefore,
 } from '../shared/declared.ts';
-import { logsOfUser, nameInLogPath as nameOf } from '../shared/log.ts';
+import { logsOfUser, nameInLogPath as nameOf } from '../shared/logs.ts';
 import { completeName, select, type Sources } from '../shared/names.ts';
 import { PATIENCE_MS } from '../shared/via.ts';
 import { OPTIONS, takes, VERBS } from './verbs.ts';

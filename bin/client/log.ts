@@ -1,23 +1,25 @@
-// control-client log: which logs, and their lines in the order of time; shared/log.ts reads the files.
+// control-client log: which logs, and their lines in the order of time; shared/logs.ts reads the files.
 
 import { existsSync, statSync } from 'node:fs';
-import { hostname } from 'node:os';
-import { resolve } from 'node:path';
+import { dirname, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { EXIT, paintStatus, parsePast, suggest, UsageError, warn } from '../shared/cli.ts';
-import { ADDRESS_PARTS } from '../shared/client.ts';
+import { ADDRESS_PARTS, type Machine, THIS_MACHINE } from '../shared/client.ts';
 import { stateFolder } from '../shared/files.ts';
 import { nameInPath, patternOf, type Target } from '../shared/folder.ts';
-import {
-  byTime, hostOf, isAlive, isLogPath, isOf, type Line, logPathIn, LogReader, logsOfUser, newestOf, Story, timeOf,
-} from '../shared/log.ts';
+import { byTime, type Line, Story, timeOf } from '../shared/log.ts';
+import { hearLogs, hostOf, isOf, LOG, logPathIn, type LogRequest, logsOfUser } from '../shared/logs.ts';
 import { select, type Sources } from '../shared/names.ts';
 import { type Body, excerptOf, localTime, printableJson } from '../shared/text.ts';
-import { foldersOf } from '../shared/via.ts';
-import { failure, type Verb, verb } from './verb.ts';
+import { foldersFor, foldersOf, unreachable } from '../shared/via.ts';
+import { failure, type Verb, verb, warnUnreachable } from './verb.ts';
 
 const POLL_MS = 250; // the server thread writes as often
 const MAX_SHOWN = 5; // names in an error
+const MAX_SKEW_MS = 1000;
+const MAX_SYSTEMS = 100_000;
+const MAX_WARNINGS = 1000;
+const AGAIN_MS = 1000; // after a link has ended
 
 interface LogOptions {
   /** In milliseconds; -Infinity for everything. */
@@ -26,9 +28,11 @@ interface LogOptions {
   isJson: boolean;
 }
 
-/** What a target means: entries in some logs. */
+/** What a target means: entries in the logs of a machine. */
 interface Choice {
-  paths(): string[];
+  machine: Machine;
+  /** Of one log; otherwise, in those of the user there. */
+  path?: string;
   isMeant(entry: Body): boolean;
   /** The path is the target. */
   isGiven?: true;
@@ -40,17 +44,19 @@ interface Choice {
 
 /** A system in a log. */
 interface Logged {
+  /** Of its machine. */
+  label: string;
   path: string;
   name: string;
   pid: number;
-  /** NAME-PID, safe to print. */
+  /** NAME-PID, after the label of its machine. Safe to print. */
   title: string;
   story: Story;
   /** Whether its first line may be printed. */
   hasBegun: boolean;
 }
 
-/** Prints the logs of the targets: names, addresses and files; without any, all logs of this user on this machine. */
+/** Prints the logs of the targets: names, addresses and files; without any, all logs of this user. */
 export const log: Verb = verb({
   name: 'log', elsewhere: ['logs', 'history'], example: 'log train.py --since 3:00',
   help: 'print what the targets (also FILE), or all systems of this user, have logged, also after their end',
@@ -61,27 +67,21 @@ export const log: Verb = verb({
     },
     follow: { type: 'boolean', help: 'log: also print new lines, until interrupted' },
   },
-  lacks: ['targets', 'all', 'via'],
+  lacks: ['targets', 'all'],
   async run({ words, values, requestMs, end }) {
     const { since = -Infinity, follow: isFollowed = false, json: isJson = false } = values;
-    const far = foldersOf(values).find(({ machine }) => machine.label !== '')?.machine.label;
-    const instead = `run ssh ${far} control-client log`;
-    if (far !== undefined) throw new UsageError(`log has no --via: it reads files, so ${instead}`);
     const { choices, exitCode } = await choose(words, values, requestMs);
-    if (choices.length === 0) return exitCode;
+    if (choices.length === 0) return Math.max(exitCode, warnUnreachable());
     const logs = new Logs(choices, { since, isFollowed, isJson });
-    await logs.read();
-    await logs.update();
+    await logs.hear(end);
+    const farCode = warnUnreachable();
     logs.checkNames();
-    logs.addRunning();
     logs.warnIfEmpty();
-    logs.print();
-    while (isFollowed && !end.aborted) {
-      await sleep(POLL_MS, undefined, { signal: end }).catch(() => {});
-      await logs.update();
+    for (;;) {
       logs.print();
+      if (!isFollowed || end.aborted) return Math.max(exitCode, farCode);
+      await sleep(POLL_MS, undefined, { signal: end }).catch(() => {});
     }
-    return exitCode;
   },
 });
 
@@ -92,6 +92,8 @@ async function choose(
   values: Sources,
   timeoutMs: number,
 ): Promise<{ choices: Choice[]; exitCode: number }> {
+  const folders = foldersOf(values);
+  const isHere = folders[0]?.machine.label === '';
   const isAddress = ADDRESS_PARTS.some((part) => values[part] !== undefined);
   if (words.length === 0 && !isAddress && values.dir !== undefined) {
     throw new UsageError('--dir requires a target: it is the folder of sockets');
@@ -104,15 +106,18 @@ async function choose(
     warn(`${target.title}: ${target.client.shorten(found.error)}`);
     exitCode = Math.max(exitCode, found.exitCode);
   };
-  if (words.length === 0 && !isAddress) choices.push({ paths: logsOfUser, isMeant: () => true });
-  else if (isAddress) await Promise.all((await select(words, { ...values, timeoutMs }, 'all')).targets.map(addRunning));
+  if (isAddress) await Promise.all((await select(words, { ...values, timeoutMs }, 'all')).targets.map(addRunning));
+  else if (words.length === 0) choices.push(...folders.map(({ machine }) => ({ machine, isMeant: () => true })));
   for (const word of words) {
-    if (isFile(word)) {
+    if (isHere ? isFile(word) : /^\.{1,2}\/|\.jsonl$/.test(word)) {
+      if (!isHere) throw new UsageError(`--via reads no files, got '${word}'`);
       if (!existsSync(word)) throw new UsageError(`there is no log '${word}'`);
-      choices.push({ paths: () => [resolve(word)], isMeant: () => true, isGiven: true });
+      const path = resolve(word);
+      if (statSync(word).isDirectory()) throw new UsageError(`cannot read the log '${path}': it is not a regular file`);
+      choices.push({ machine: THIS_MACHINE, path, isMeant: () => true, isGiven: true });
       continue;
     }
-    const { targets } = await select([word], { dir: values.dir, timeoutMs, absence: 'none' }, 'all');
+    const { targets } = await select([word], { ...values, timeoutMs, absence: 'none' }, 'all');
     for (const target of targets) {
       if (target.socket === undefined) await addRunning(target);
     }
@@ -120,15 +125,17 @@ async function choose(
     const running = await Promise.all(targets.map(findRunning));
     const known = running.filter((found): found is Choice => !('error' in found));
     const [obstacle] = running.flatMap((found) => 'error' in found ? found.error : []);
-    const isMeant = (entry: Body): boolean => isNamed(entry, word);
-    choices.push(...known, { paths: logsOfUser, isMeant, name: known.length === 0 ? word : undefined, obstacle });
+    const [text, meant] = foldersFor(word, folders);
+    const isMeant = (entry: Body): boolean => text === '' || isNamed(entry, text);
+    const name = known.length === 0 && text !== '' ? word : undefined;
+    choices.push(...known, ...meant.map(({ machine }) => ({ machine, isMeant, name, obstacle })));
   }
   return { choices, exitCode };
 }
 
 /** A socket has a path, too. */
 function isFile(word: string): boolean {
-  if (/^(unix:|[a-z]+:\/\/)/i.test(word) || !isLogPath(word)) return false;
+  if (/^(unix:|[a-z]+:\/\/)/i.test(word) || !(word.includes('/') || LOG.test(word))) return false;
   if (!existsSync(word) && !/^\.{0,2}\/|\.jsonl$/.test(word)) return false; // a name may have a slash
   return statSync(word, { throwIfNoEntry: false })?.isSocket() !== true;
 }
@@ -136,15 +143,18 @@ function isFile(word: string): boolean {
 async function findRunning({ client }: Pick<Target, 'client'>): Promise<Choice | { error: string; exitCode: number }> {
   const reply = await client.request('info');
   if (!reply.ok) return { error: reply.error, exitCode: failure(reply).exitCode };
-  const { body } = reply;
+  const [{ body }, { machine }] = [reply, client];
   const path = logPathIn(body);
-  if (path !== null) return { paths: () => [path], isMeant: (entry) => isOf(entry, body) };
+  const isMeant = (entry: Body): boolean => isOf(entry, body);
   const other = excerptOf(Object(body['log']).path);
-  const where = `the log is on the machine ${excerptOf(body['host']) || 'of the system'}: '${other}'`;
-  return { error: other === '' ? NO_LOG : where, exitCode: EXIT.REFUSED };
+  const obstacle = `its log is on ${machine.label}, but is not found there: '${other}'`;
+  if (machine.log !== undefined && other !== '') return { machine, isMeant, name: client.title, obstacle };
+  if (path !== null) return { machine, path, isMeant };
+  const error = other === ''
+    ? 'the system keeps no log: it was started without one, or is older than 0.17'
+    : `the log is on the machine ${excerptOf(body['host']) || 'of the system'}: '${other}'`;
+  return { error, exitCode: EXIT.REFUSED };
 }
-
-const NO_LOG = 'the system keeps no log: it was started without one, or is older than 0.17';
 
 /** Whether an entry is of a system with that name or process id, or both: `train`, `2551`, `train-2551`, `train-*`. */
 function isNamed({ name, pid }: Body, word: string): boolean {
@@ -162,94 +172,129 @@ function isNamed({ name, pid }: Body, word: string): boolean {
 class Logs {
   readonly #choices: readonly Choice[];
   readonly #options: LogOptions;
-  readonly #readers: Map<string, LogReader> = new Map(); // by path
-  readonly #systems: Map<string, Logged> = new Map(); // by path, process and name
+  readonly #systems: Map<string, Logged> = new Map(); // by machine, path, process and name
+  readonly #latest: Map<string, Story> = new Map(); // by machine, path and name
   readonly #names: Set<string> = new Set(); // of all systems in the logs where a name is looked up, as targets
-  readonly #found: Set<Choice> = new Set(); // what the logs have entries of
+  readonly #found: Set<string | undefined> = new Set(); // the names of which the logs have entries
+  readonly #hosts: Map<string, string> = new Map(); // as in the names of logs, by label
   readonly #warned: Set<string> = new Set(); // the paths of logs with a warning
+  readonly #broken: Map<string, number> = new Map(); // lines that are no entries, by path
   #rows: { title: string; line: Line }[] = []; // not printed yet
   #width = 0; // of the titles
+  #fault: UsageError | undefined; // a given log cannot be read
+  #isPrinted = false;
 
   constructor(choices: readonly Choice[], options: LogOptions) {
-    this.#choices = choices;
-    this.#options = options;
+    [this.#choices, this.#options] = [choices, options];
   }
 
   warnIfEmpty(): void {
     const { since } = this.#options;
     const start = since === -Infinity ? '' : ` since ${localTime(new Date(since))}`;
-    if (this.#readers.size === 0) warn(`there is no log in '${stateFolder()}'`);
-    else if (this.#rows.length === 0) warn(`nothing is logged${start}`);
+    const isHere = this.#choices.every(({ machine, path }) => machine.label === '' && path === undefined);
+    if (isHere && logsOfUser().length === 0) warn(`there is no log in '${stateFolder()}'`);
+    else if (this.#rows.length === 0 && unreachable.size === 0 && !this.#fault) warn(`nothing is logged${start}`);
   }
 
-  /** Reads what is new, also in new logs; for the last time, also last lines without a newline. */
-  async read(isLast: boolean = false): Promise<void> {
-    for (const [path, choices] of this.#choicesByPath()) {
-      const reader = this.#readers.get(path) ?? new LogReader(path);
-      this.#readers.set(path, reader);
-      try {
-        for await (const entries of reader.read()) this.#note(path, entries, choices);
-        for await (const entries of isLast ? reader.close() : []) this.#note(path, entries, choices);
-      } catch (error) {
-        const message = `cannot read the log '${path}': ${(error as Error).message}`;
-        if (choices.some(({ isGiven }) => isGiven)) throw new UsageError(message);
-        this.#warnOnce(path, message);
+  /** Resolves when all machines have told all, or cannot be reached. With --follow, hears them until the signal. */
+  async hear(end: AbortSignal): Promise<void> {
+    const machines = new Map(this.#choices.map(({ machine }) => [machine.label, machine]));
+    await Promise.all([...machines.values()].map((machine) => new Promise<void>((done, fail) => {
+      this.#hearMachine(machine, end, done).catch(fail);
+    })));
+  }
+
+  async #hearMachine(machine: Machine, end: AbortSignal, onDone: () => void): Promise<void> {
+    const [{ label }, { since, isFollowed: follow }] = [machine, this.#options];
+    const choices = this.#choices.filter((choice) => choice.machine.label === label);
+    const given = new Set(machine.log === undefined ? choices.map(({ path }) => path ?? `${stateFolder()}/`) : []);
+    const request: LogRequest = { follow, ...(since !== -Infinity && { since: new Date(since).toISOString() }) };
+    const processes = new Map<number, Set<Logged>>(); // that have not ended, as far as is known
+    let [askedAt, hasBegun] = [0, false];
+    const take = (note: Body, entries: Body[], others: number): void => {
+      const { host, time, path, error, dead, done } = note;
+      if (typeof host === 'string') this.#hosts.set(label, host);
+      const clock = typeof time === 'number' && label !== '' ? time : Date.now(); // it showed that since `askedAt`
+      const aheadMs = Math.max(clock - Date.now(), Math.min(0, clock - askedAt));
+      const how = `${Math.round(Math.abs(aheadMs) / 1000)} s ${aheadMs > 0 ? 'ahead' : 'behind'}`;
+      if (Math.abs(aheadMs) > MAX_SKEW_MS) this.#warnOnce(label, `the clock of ${label} is ${how}`);
+      if (typeof path === 'string') this.#note(label, path, entries, choices, processes);
+      const place = `${label && `${label}:`}${excerptOf(path)}`;
+      const broken = others + (this.#broken.get(place) ?? 0);
+      if (others > 0 && this.#broken.size < MAX_WARNINGS) this.#broken.set(place, broken);
+      const fault = error === undefined ? '' : `cannot read the log '${place}': ${excerptOf(error)}`;
+      const isGiven = fault !== '' && choices.some((choice) => choice.isGiven && choice.path === path);
+      if (isGiven) this.#fault = new UsageError(fault);
+      else if (fault !== '') this.#warnOnce(place, fault);
+      for (const pid of Array.isArray(dead) ? dead : []) {
+        for (const system of processes.get(pid) ?? []) this.#cut(system);
+        processes.delete(pid);
       }
+      if (done !== true) return;
+      if (unreachable.delete(label) && this.#isPrinted) warn(`${label}: its log ${hasBegun ? 'goes on' : 'follows'}`);
+      if (!hasBegun) this.#addRunning(label);
+      hasBegun = true;
+      onDone();
+    };
+    while (!end.aborted) {
+      askedAt = Date.now();
+      request.running = [...processes.values()].flatMap((systems) => [...systems].map(({ path, pid }) => [path, pid]));
+      const told = hearLogs(machine, request, take, [...given], end);
+      const failure = await told.then(() => '', ({ message }) => end.aborted ? '' : `${label}: ${message}`);
+      if (failure !== '' && this.#isPrinted && !unreachable.has(label)) warn(failure);
+      if (failure !== '') unreachable.set(label, failure);
+      onDone();
+      if (!follow) return;
+      await sleep(AGAIN_MS, undefined, { signal: end }).catch(() => {});
     }
-  }
-
-  /** The same, and finds the systems that have ended without an end in their log. */
-  async update(): Promise<void> {
-    const dead = [...this.#systems.values()].filter((system) => system.story.isOpen && isDead(system));
-    await this.read(!this.#options.isFollowed); // they may have ended since the read before
-    for (const system of dead) if (system.story.isOpen) this.#cut(system);
-  }
-
-  /** A log that is an older generation of another one is read with that. */
-  #choicesByPath(): Map<string, Choice[]> {
-    const choices = new Map<string, Choice[]>();
-    for (const choice of this.#choices) {
-      for (const path of choice.paths()) choices.set(path, [...choices.get(path) ?? [], choice]);
-    }
-    return new Map([...choices].filter(([path]) => path === newestOf(path) || !choices.has(newestOf(path))));
   }
 
   /** @throws {UsageError} If there is no entry of a system that is chosen by its name. */
   checkNames(): void {
-    for (const choice of this.#choices) {
-      const { name, obstacle } = choice;
-      if (name === undefined || this.#found.has(choice)) continue;
+    for (const { name, obstacle, machine } of this.#choices) {
+      const isUnknown = this.#choices.some((other) => other.name === name && unreachable.has(other.machine.label));
+      if (name === undefined || this.#found.has(name) || isUnknown) continue;
       if (obstacle !== undefined) throw new UsageError(`${name}: ${obstacle}`);
       const names = [...this.#names].sort();
       const all = names.length === 0 || names.length > MAX_SHOWN ? '' : `, only of ${names.join(', ')}`;
-      const where = `'${stateFolder()}'${suggest(name, names) || all}`;
-      throw new UsageError(`there is no log of '${name}' in ${where}; a file has a slash or ends in .jsonl`);
+      const where = machine.label === '' ? `in '${stateFolder()}'` : 'there';
+      const hint = machine.label === '' ? '; a file has a slash or ends in .jsonl' : '';
+      throw new UsageError(`there is no log of '${name}' ${where}${suggest(name, names) || all}${hint}`);
     }
   }
 
-  #note(path: string, entries: readonly Body[], choices: readonly Choice[]): void {
+  #note(label: string, path: string, entries: Body[], all: Choice[], processes: Map<number, Set<Logged>>): void {
     const { since } = this.#options;
+    const choices = all.filter(({ path: own }) => {
+      if (own !== undefined) return own === path;
+      return label !== '' || (path.endsWith('.jsonl') && dirname(path) === stateFolder());
+    });
     for (const entry of entries) {
       const { name, pid } = entry as { name: string; pid: number };
       if (choices.some((choice) => choice.name !== undefined)) this.#names.add(nameInPath(name));
       const meaning = choices.filter((choice) => choice.isMeant(entry));
       if (meaning.length === 0) continue;
-      for (const choice of meaning) this.#found.add(choice);
-      const system = this.#systemOf(path, name, pid);
+      for (const choice of meaning) this.#found.add(choice.name);
+      const system = this.#systemOf(label, path, name, pid);
+      processes.set(pid, (processes.get(pid) ?? new Set()).add(system));
       const isMeant = timeOf(entry) >= since;
       if (isMeant) this.#begin(system);
       const lines = system.story.tell(entry);
       this.#push(system, lines.filter(({ time }) => time >= since), isMeant ? entry : undefined);
+      const key = `${label}\0${path}\0${name}`;
+      if (!(this.#latest.get(key)?.lastTime as number > system.story.lastTime)) this.#latest.set(key, system.story);
     }
   }
 
-  #systemOf(path: string, name: string, pid: number): Logged {
-    const key = `${path}\0${pid}\0${name}`;
+  #systemOf(label: string, path: string, name: string, pid: number): Logged {
+    const key = `${label}\0${path}\0${pid}\0${name}`;
     const known = this.#systems.get(key);
     if (known !== undefined) return known;
+    if (label !== '' && this.#systems.size >= MAX_SYSTEMS) throw new Error('too many systems');
     const { isFollowed, isJson } = this.#options;
     const story = new Story(!isFollowed && !isJson);
-    const system = { path, name, pid, title: `${nameInPath(name)}-${pid}`, story, hasBegun: false };
+    const title = `${label === '' ? '' : `${label}/`}${nameInPath(name)}-${pid}`;
+    const system = { label, path, name, pid, title, story, hasBegun: false };
     this.#systems.set(key, system);
     return system;
   }
@@ -263,35 +308,39 @@ class Logs {
   }
 
   #cut(system: Logged): void {
+    if (!system.story.isOpen || this.#isElsewhere(system)) return;
     const isShown = this.#isShown(system);
     if (isShown) this.#begin(system);
-    const lines = system.story.cut(hostOf(system.path) === hostname());
+    const lines = system.story.cut(hostOf(system.path) === this.#hosts.get(system.label));
     if (isShown) this.#push(system, lines);
   }
 
   /** Whether a system that may have ended is shown. Without an entry since then, only the latest one of its name is. */
-  #isShown({ path, name, story: { lastTime } }: Logged): boolean {
-    return lastTime >= this.#options.since || [...this.#systems.values()].every((other) => {
-      return other.path !== path || other.name !== name || other.story.lastTime <= lastTime;
-    });
+  #isShown({ label, path, name, story }: Logged): boolean {
+    const { lastTime } = this.#latest.get(`${label}\0${path}\0${name}`) ?? story;
+    return story.lastTime >= Math.min(this.#options.since, lastTime);
   }
 
   /** Adds the systems that still run and have not logged anything since the printed part begins. */
-  addRunning(): void {
+  #addRunning(label: string): void {
     for (const system of this.#systems.values()) {
-      if (!system.story.isOpen || (isElsewhere(system) && !this.#isShown(system))) continue;
+      if (system.label !== label || !system.story.isOpen) continue;
+      if (this.#isElsewhere(system) && !this.#isShown(system)) continue;
       this.#begin(system);
       this.#push(system, system.story.describeUnfinished());
     }
   }
 
   /** @param entry With `--json`, it is printed instead of the lines. */
-  #push({ title }: Logged, lines: readonly Line[], entry?: Body): void {
-    const shown = !this.#options.isJson ? lines : entry === undefined ? [] : [jsonOf(entry)];
+  #push({ title, label }: Logged, lines: readonly Line[], entry?: Body): void {
+    const shown = !this.#options.isJson ? lines : entry === undefined ? [] : [jsonOf(entry, label)];
     for (const line of shown) this.#rows.push({ title, line });
   }
 
+  /** @throws {UsageError} If a given log cannot be read. */
   print(): void {
+    this.#isPrinted = true;
+    if (this.#fault !== undefined) throw this.#fault;
     const rows = this.#rows.sort((one, other) => byTime(one.line, other.line));
     this.#rows = [];
     for (const { title } of rows) this.#width = Math.max(this.#width, title.length);
@@ -299,30 +348,28 @@ class Logs {
       const start = `${localTime(new Date(time))}  ${title.padEnd(this.#width)}  `;
       console.log(this.#options.isJson ? text : start + (status === '' ? text : paintStatus(text, status)));
     }
-    for (const [path, { broken }] of this.#readers) {
+    for (const [path, broken] of this.#broken) {
       const what = broken === 1 ? '1 line is no log entry' : `${broken} lines are no log entries`;
-      if (broken > 0) this.#warnOnce(path, `${what} in '${path}'`);
+      this.#warnOnce(path, `${what} in '${path}'`);
     }
   }
 
+  /** Whether it has logged on another machine, so that nobody knows whether it lives. */
+  #isElsewhere({ label, path }: Logged): boolean {
+    return ![undefined, this.#hosts.get(label)].includes(hostOf(path));
+  }
+
   #warnOnce(path: string, message: string): void {
-    if (!this.#warned.has(path)) warn(message);
+    if (this.#warned.has(path) || this.#warned.size >= MAX_WARNINGS) return;
     this.#warned.add(path);
+    warn(message);
   }
 }
 
-function jsonOf(entry: Body): Line {
+function jsonOf(entry: Body, machine: string): Line {
   const { time, name, pid, event } = entry;
-  const json = printableJson(entry);
-  const text = json.startsWith('{') ? json : printableJson({ time, name, pid, event }); // it is nested too deep
+  const where = machine === '' ? {} : { machine };
+  const json = printableJson({ ...entry, ...where });
+  const text = json.startsWith('{') ? json : printableJson({ time, name, pid, event, ...where }); // nested too deep
   return { time: timeOf(entry), text, status: '', entry };
-}
-
-/** Whether it has logged on another machine, so that nobody knows whether it lives. */
-function isElsewhere({ path }: Logged): boolean {
-  return ![undefined, hostname()].includes(hostOf(path));
-}
-
-function isDead(system: Logged): boolean {
-  return !isElsewhere(system) && !isAlive(system.pid);
 }

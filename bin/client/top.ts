@@ -7,7 +7,7 @@ import { EXIT, UsageError, warn } from '../shared/cli.ts';
 import { BY } from '../shared/client.ts';
 import { stackIn } from '../shared/declared.ts';
 import { Fleet } from '../shared/fleet.ts';
-import { readHistory } from '../shared/log.ts';
+import { readHistory } from '../shared/logs.ts';
 import { select } from '../shared/names.ts';
 import { describeDone, follow, FollowedSystem } from '../shared/system.ts';
 import { CTRL_C, CTRL_Z, ESCAPE_MS, jobState, type RawMode, startRawMode } from '../shared/terminal.ts';

@@ -21,7 +21,8 @@ import { watch } from './watch.ts';
 const dial: Verb = verb({
   name: 'dial', isLocal: true,
   help: 'the far end of --via, over standard input and output: for a key that permits nothing else',
-  run: runDial, // the input keeps it running
+  options: { 'no-log': { type: 'boolean', help: 'dial: tell no logs' } },
+  run: ({ values }) => runDial(values['no-log'] !== true), // the input keeps it running
 });
 
 const help: Verb = verb({

@@ -7,7 +7,7 @@ import { isCurrent, type PrintableReply, statusNameOf } from '../shared/client.t
 import { COMMAND, CONTROL_COMMANDS, isCommandId, RESERVED } from '../shared/declared.ts';
 import { describeStatus, holdsOf } from '../shared/describe.ts';
 import { inParallel } from '../shared/folder.ts';
-import { readHistory } from '../shared/log.ts';
+import { readHistory } from '../shared/logs.ts';
 import { follow, type FollowedSystem, withLimit } from '../shared/system.ts';
 import { type Body, excerptOf } from '../shared/text.ts';
 import { unreachable } from '../shared/via.ts';

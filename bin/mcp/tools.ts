@@ -139,7 +139,7 @@ export const TOOLS: readonly Tool[] = [
     name: 'get_history',
     title: 'Get the log of a system',
     description: 'Returns what happened to a system, when, by whom and why, the oldest first, also before you came: ' +
-      'the latest entries of its log, if it keeps one on this machine; otherwise `note` says so. `event` is status ' +
+      'the latest entries of its log, if it keeps one that can be read; otherwise `note` says so. `event` is status ' +
       '(brief changes are left out), outcome (a command is done or has failed, except a pause or resume that its ' +
       'status tells; `times` equal ones since `firstTime` are one entry), command (it has no outcome), ask (a ' +
       'question of the program) or answer (its end), start or end of the server or of the program (`commandLine`, ' +

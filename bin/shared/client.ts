@@ -81,6 +81,8 @@ export interface Machine {
   open?(): Promise<void>;
   /** Opens a connection to a path or HOST:PORT there. */
   connect?(address: string): Duplex;
+  /** Opens a stream that tells logs there. */
+  log?(request: string): Promise<Duplex>;
 }
 
 const SINCE: Readonly<Record<string, number>> = { stack: 26, withdraw: 27 }; // control.ts 0.26, …

@@ -1,16 +1,8 @@
-// Reads logs, also while they grow and are renamed, and tells them in words. Anybody may have written them.
+// Tells logs in words. Anybody may have written them.
 
-import { constants, readdirSync, statSync } from 'node:fs';
-import { type FileHandle, open, stat } from 'node:fs/promises';
-import { isIPv4 } from 'node:net';
-import { hostname, networkInterfaces } from 'node:os';
-import { basename, dirname, isAbsolute, join } from 'node:path';
 import { messageIn } from './declared.ts';
 import { describeCause, describeCommand, endIn, holdsOf, savedIn, valueIn } from './describe.ts';
-import { stateFolder } from './files.ts';
-import { nameInPath } from './folder.ts';
 import { type Body, clockTime, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH, timeIn } from './text.ts';
-import type { PrintableClient } from './client.ts';
 
 /** What a person reads of a log. Safe to print. */
 export interface Line {
@@ -44,17 +36,19 @@ const MAX_KNOWN = 1000; // outcomes and questions that may be repeated
 
 /** Returns the entry in a line of a log; null if it is none. */
 export function parseEntry(text: string): Body | null {
-  let entry: unknown;
-  try {
-    entry = JSON.parse(text);
-  } catch {
-    return null; // it is torn
-  }
-  if (!isRecord(entry)) return null;
+  const entry = parseRecord(text);
+  if (entry === null) return null; // it is torn
   const { time, name, pid, event } = entry;
   const isEntry = typeof time === 'string' && TIME.test(time) && !Number.isNaN(Date.parse(time)) &&
     typeof name === 'string' && Number.isSafeInteger(pid) && typeof event === 'string';
   return isEntry ? entry : null;
+}
+
+/** Null if the text is not the JSON of an object. */
+export function parseRecord(text: string): Body | null {
+  let value: unknown;
+  try { value = JSON.parse(text); } catch {}
+  return isRecord(value) ? value : null;
 }
 
 /** In milliseconds. `parseEntry()` has checked it. */
@@ -118,7 +112,7 @@ export class Story {
       case 'end': this.#end(entry, time); break;
       case 'status': this.#noteStatus(entry, time); break;
       case 'command':
-        if (!this.#known.has(id)) this.#pending.set(id, entry); // otherwise, it is repeated
+        if (!this.#known.has(id) && this.#pending.size < MAX_KNOWN) this.#pending.set(id, entry); // else, it is repeated
         break;
       case 'ask':
         if (!this.#known.has(id) && this.#isNew(`ask ${id}`)) this.#fold(time, `asks: ${messageIn(entry)}`, entry);
@@ -298,258 +292,4 @@ export class Story {
 
 function textOf(entry: Body, name: string): string {
   return excerptOf(entry[name], MAX_VALUE_LENGTH);
-}
-
-// ───── The files ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-const MAX_LINE = 2 ** 16; // bytes; no server writes a longer one
-const CHUNK = 2 ** 16; // bytes
-
-/** The log of control-run and control-demo, unless an option names another one. */
-export function logFileOf(name: string): string {
-  return join(stateFolder(), `${nameInPath(name)}@${hostname()}.jsonl`);
-}
-
-/** The logs in the state folder, each without its older generations. None if there is no folder. */
-export function logsOfUser(): string[] {
-  const folder = stateFolder();
-  const names = namesIn(folder).filter((name) => LOG.test(name));
-  return [...new Set(names.map((name) => join(folder, newestOf(name))))].sort();
-}
-
-/** Whether a path may be that of a log: `train@gpu1.jsonl`, or an older generation, `train@gpu1.jsonl.1`. */
-export function isLogPath(path: string): boolean {
-  return path.includes('/') || LOG.test(path);
-}
-
-/** The path of the log of which this one is an older generation; otherwise the same. */
-export function newestOf(path: string): string {
-  return path.replace(GENERATION, '');
-}
-
-/** The name of the system in the path of a log, if it is named like a default one. */
-export function nameInLogPath(path: string): string {
-  return /^(.*)@[^@]*\.jsonl$/s.exec(basename(path))?.[1] ?? '';
-}
-
-/** The machine in the path of a log, if it is named like a default one. */
-export function hostOf(path: string): string | undefined {
-  return /@([^@]*)\.jsonl(\.\d+)?$/.exec(basename(path))?.[1];
-}
-
-/** The path of the log of a running system; null if it keeps none, or on another machine. It may be any path. */
-export function logPathIn({ host, log }: Body): string | null {
-  const path: unknown = Object(log).path;
-  const isHere = host === hostname() && typeof path === 'string' && isAbsolute(path) && !path.includes('\0');
-  return isHere ? path : null;
-}
-
-const LOG = /\.jsonl(\.\d+)?$/;
-const GENERATION = /(?<=\.jsonl)\.\d+$/;
-
-function namesIn(folder: string): string[] {
-  return statSync(folder, { throwIfNoEntry: false }) === undefined ? [] : readdirSync(folder);
-}
-
-/** Reads a log from its oldest generation on, and what is added to it later, although it is renamed or truncated. */
-export class LogReader {
-  /** How many lines are no entries: torn and foreign ones, and those above 64 KiB. */
-  broken: number = 0;
-  readonly #path: string;
-  #file: OpenFile | null | undefined; // undefined before the first read
-  #renamed: OpenFile | null = null; // before: a server may still append a batch
-
-  constructor(path: string) {
-    this.#path = path;
-  }
-
-  /**
-   * Yields the entries since the call before, in the order of the files.
-   *
-   * @throws {Error} If a file cannot be read.
-   */
-  async *read(): AsyncGenerator<Body[], void> {
-    if (this.#file === undefined) {
-      this.#file = await openFile(this.#path, this); // before the older ones: it may be renamed now
-      for (const path of generationsOf(this.#path)) {
-        const older = await openFile(path, this);
-        if (older?.inode === this.#file?.inode) await older?.close();
-        else yield* older?.read(true) ?? [];
-      }
-    }
-    yield* this.#renamed?.read(true) ?? [];
-    this.#renamed = null;
-    const inode = statSync(this.#path, { throwIfNoEntry: false })?.ino; // first: all from before a renaming is read
-    yield* this.#file?.read() ?? [];
-    if (inode === undefined || inode === this.#file?.inode) return;
-    const file = await openFile(this.#path, this); // fails, for example, until logrotate has given it to its owner
-    [this.#renamed, this.#file] = [this.#file, file];
-    yield* this.#file?.read() ?? [];
-  }
-
-  /** Reads the files for the last time: also the entry of a last line that is complete but for the newline. */
-  async *close(): AsyncGenerator<Body[], void> {
-    for (const file of [this.#renamed, this.#file]) yield* file?.read(true) ?? [];
-    [this.#renamed, this.#file] = [null, null];
-  }
-}
-
-type OpenFile = NonNullable<Awaited<ReturnType<typeof openFile>>>;
-
-/**
- * Opens a regular file that is read once, and what is appended to it later. Null if there is none.
- *
- * @param lines Counts those that are no entries.
- * @param maxSize Of its last part, which alone is read.
- * @throws {Error} If it is another file, or cannot be read.
- */
-async function openFile(path: string, lines: { broken: number }, maxSize: number = Infinity) {
-  let file: FileHandle;
-  try {
-    const stats = await stat(path); // opening a device may have an effect
-    if (!stats.isFile()) throw new Error('it is not a regular file');
-    file = await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0)); // it may have become a FIFO
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
-    throw error;
-  }
-  const { ino: inode, size } = await file.stat();
-  let position = Math.max(0, size - maxSize);
-  const limit = position + maxSize;
-  let rest = Buffer.alloc(0); // of the last line
-  const parse = (bytes: Buffer): Body[] => {
-    const texts = bytes.toString().split('\n').filter((line) => line.trim() !== '');
-    const entries = texts.map((line) => Buffer.byteLength(line) > MAX_LINE ? null : parseEntry(line));
-    const good = entries.filter((entry) => entry !== null);
-    lines.broken += entries.length - good.length;
-    return good;
-  };
-  return {
-    inode,
-    size,
-    close: (): Promise<void> => file.close(),
-    /** @param isLast Whether a last line needs no newline. Then, this also closes the file. */
-    async *read(isLast: boolean = false): AsyncGenerator<Body[], void> {
-      try {
-        const end = Math.min((await file.stat()).size, limit);
-        if (end < position) { // it has been truncated
-          yield parse(rest);
-          [rest, position] = [Buffer.alloc(0), 0];
-        }
-        const buffer = Buffer.allocUnsafe(CHUNK);
-        while (position < end) {
-          const { bytesRead } = await file.read(buffer, 0, Math.min(CHUNK, end - position), position);
-          if (bytesRead === 0) break; // it is truncated
-          position += bytesRead;
-          const all = Buffer.concat([rest, buffer.subarray(0, bytesRead)]);
-          const start = all.lastIndexOf(10) + 1;
-          rest = all.subarray(start, start + MAX_LINE + 1); // one byte too long stands for any number
-          yield parse(all.subarray(0, start));
-        }
-        if (isLast) yield parse(rest);
-      } finally {
-        if (isLast) await file.close();
-      }
-    },
-  };
-}
-
-/** The paths of the older generations of a log, the oldest first. None if the path is one of these. */
-function generationsOf(path: string): string[] {
-  const numberOf = (name: string): number => Number(name.slice(basename(path).length + 1));
-  let names: string[] = [];
-  try {
-    names = namesIn(dirname(path));
-  } catch {} // whoever can read the file need not be able to list its folder
-  const older = names.filter((name) => newestOf(name) === basename(path) && name !== basename(path));
-  return older.sort((one, other) => numberOf(other) - numberOf(one)).map((name) => join(dirname(path), name));
-}
-
-/** Whether an entry is of a system. */
-export function isOf(entry: Body, { name, pid }: Body): boolean {
-  return entry['name'] === name && entry['pid'] === pid;
-}
-
-/** Whether a process of this machine runs, which may be another one with the same number. */
-export function isAlive(pid: number): boolean {
-  if (pid <= 0) return false;
-  try {
-    return process.kill(pid, 0);
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
-  }
-}
-
-// ───── The latest lines of a system ──────────────────────────────────────────────────────────────────────────────
-// The system may report any path and any host: only what it has logged itself is read, and no note says which files
-// exist.
-
-const MAX_LINES = 201; // one more than a tool shows
-const MAX_LATEST = 2 ** 20; // bytes that are read, of two files: without a gap between them
-const NO_LOG = 'does not log: start it with --log FILE, or with the option log of launch()';
-
-interface History {
-  /** Where the log is if it is not here, or what is wrong with it: `logs on gpu1 to /…`. Otherwise empty. */
-  note: string;
-  /** The oldest first. Safe to print. */
-  lines: readonly Line[];
-}
-
-const reads: Map<string, Promise<History>> = new Map(); // in progress, by the key of the client
-
-/**
- * Returns the latest 201 lines of the log of a system if its file is on this machine. There is one read per system at a
- * time, whatever it reports: calls during a read share the result.
- *
- * @param info The latest body of its /api/info; the system may have ended.
- */
-export function readHistory(client: PrintableClient, info: Body): Promise<History> {
-  const { key } = client;
-  const read = reads.get(key) ?? readNow(client, info).finally(() => reads.delete(key));
-  reads.set(key, read);
-  return read;
-}
-
-async function readNow(client: PrintableClient, info: Body): Promise<History> {
-  const { path, error } = Object(info['log']) as Body;
-  const [place, host, fault] = [path, info['host'], error].map((field) => excerptOf(field));
-  if (!hasLog(info)) return { note: NO_LOG, lines: [] };
-  const file = logPathIn(info);
-  if (file === null || !isOfThisMachine(client)) {
-    return { note: `logs on ${host || 'an unknown machine'} to ${place}`, lines: [] };
-  }
-  const latest = await readEnd(file, MAX_LATEST);
-  const older = await readEnd(`${file}.1`, MAX_LATEST - latest.size);
-  const own = [...older.entries, ...latest.entries].filter((entry) => isOf(entry, info));
-  const lines = describeLog(own).slice(-MAX_LINES);
-  const absence = lines.length === 0 ? `no readable entries in ${place}` : '';
-  return { note: fault ? `cannot write to ${place}: ${fault}` : absence, lines };
-}
-
-/** The entries in the last part of a file, and its size in bytes. None if it cannot be read. */
-async function readEnd(path: string, maxSize: number): Promise<{ entries: Body[]; size: number }> {
-  const entries: Body[] = [];
-  const file = maxSize > 0 ? await openFile(path, { broken: 0 }, maxSize).catch(() => null) : null;
-  try {
-    for await (const some of file?.read(true) ?? []) entries.push(...some);
-    return { entries, size: file?.size ?? 0 };
-  } catch {
-    return { entries, size: maxSize };
-  }
-}
-
-/** Whether a system reports that it logs to a file. */
-export function hasLog(info: Body): boolean {
-  return excerptOf(Object(info['log']).path) !== '';
-}
-
-/** Whether the address is one of this machine. A system elsewhere may report the name and the files of this one. */
-function isOfThisMachine({ machine, socketPath, baseUrl }: PrintableClient): boolean {
-  if (machine.label !== '') return machine.connect === undefined;
-  if (socketPath !== undefined) return true;
-  const { hostname: host } = new URL(baseUrl);
-  if (host === 'localhost' || (isIPv4(host) && host.startsWith('127.'))) return true;
-  const addresses = Object.values(networkInterfaces()).flatMap((entries = []) => entries.map(({ address }) => address));
-  const name = hostname().toLowerCase(); // as in a URL
-  return [name, name.split('.')[0], '::1', ...addresses].includes(host.replace(/^\[(.*)\]$/, '$1'));
 }

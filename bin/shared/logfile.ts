@@ -6,7 +6,7 @@ import { dirname } from 'node:path';
 import { checkTrusted } from '../../control.ts';
 import { type Option, parseText, type TextOption, UsageError } from './cli.ts';
 import { createFolders, stateFolder } from './files.ts';
-import { logFileOf } from './log.ts';
+import { logFileOf } from './logs.ts';
 import { printableJson } from './text.ts';
 
 export const LOG_OPTIONS: { log: TextOption; 'no-log': Option & { type: 'boolean'; multiple?: false } } = {

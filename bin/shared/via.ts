@@ -5,9 +5,10 @@
 //
 //   0 LIST FOLDER        asks for the live sockets; answered with all their paths, and :8391 if this user's server may
 //                        listen there, and again when these change
-//   0 PING               is answered with the same
+//   0 PING               is answered with the same, in any stream
 //   7 OPEN ADDRESS       connects; answered with the same without the address or, if that fails, with CLOSE. At most
 //                        2,048 at a time: a board needs two for each of up to 1,000 systems
+//   8 LOG REQUEST        tells logs, see logs.ts; answered with the same without the request, and then with DATA
 //   7 DATA BYTES         either way
 //   7 END                from the far end: there are no more bytes
 //   7 CLOSE CODE TEXT    either way: the end, with the error if there is one; of stream 0, the end of the link
@@ -17,11 +18,12 @@ import { once } from 'node:events';
 import { basename, posix } from 'node:path';
 import { Duplex, type Readable, type Writable } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { deflateRawSync } from 'node:zlib';
+import { brotliCompressSync } from 'node:zlib';
 import { checkTrusted, DEFAULT_HOST, DEFAULT_PORT, socketFolders } from '../../control.ts';
 import { listOf, type ListOption, suggest, UsageError, warn } from './cli.ts';
 import { LINK_ENDED, type Machine, type Reach } from './client.ts';
 import { Folder, type Found, LocalFolder, MAX_PATH_LENGTH, ownerOf, patternOf, pidsIn, Socket } from './folder.ts';
+import { tellLogs } from './logs.ts';
 import { excerpt } from './text.ts';
 import type { Socket as Stream } from 'node:net';
 
@@ -40,14 +42,17 @@ export function dial(
   checkPath: typeof checkTrusted,
   usualFolders: typeof socketFolders,
   userAt: typeof ownerOf,
+  tell: typeof tellLogs | null,
   [hello, frame, maxLength, port]: readonly [string, RegExp, number, number],
 ): void {
   const { lstatSync, readdirSync, realpathSync } = process.getBuiltinModule('node:fs');
   const { connect } = process.getBuiltinModule('node:net');
   const { resolve } = process.getBuiltinModule('node:path');
   const { stdin, stdout } = process;
+  process.getBuiltinModule('node:v8').setFlagsFromString('--semi-space-growth-factor=1'); // it stays small
   const uid = process.geteuid?.();
   const streams = new Map<string, ReturnType<typeof connect>>();
+  const logs = new Map<string, boolean>(); // by stream: whether it is open; it ends a little later
   const known = new Map<string, string>(); // live sockets: what tells one from its successor at the same path
   let folders = new Set<string>();
   let hasPort = false;
@@ -99,13 +104,32 @@ export function dial(
     });
   }
 
+  async function log(stream: string, request: string): Promise<void> {
+    if (tell === null) return void send(stream, 'CLOSE', 'EACCES dial --no-log tells no logs');
+    if (logs.size >= 64) return void send(stream, 'CLOSE', 'EMFILE too many logs');
+    logs.set(stream, true);
+    send(stream, 'LOG');
+    const failure = await tell(request, known, async (text) => {
+      const bytes = Buffer.from(text);
+      for (let start = 0; logs.get(stream) && start < bytes.length; start += 2 ** 17) {
+        const hasRoom = send(stream, 'DATA', bytes.subarray(start, start + 2 ** 17));
+        if (!hasRoom) await new Promise((done) => stdout.once('drain', done));
+      }
+      if (!logs.get(stream)) throw new Error('nobody hears');
+    }).then(() => '', textOf);
+    if (logs.get(stream)) send(stream, 'CLOSE', failure);
+    logs.delete(stream);
+  }
+
   function onFrame(stream: string, type: string, data: Buffer): void {
     const socket = streams.get(stream);
     if (type === 'PING') send(stream, type);
     if (type === 'LIST') list(String(data));
     if (type === 'OPEN' && socket === undefined) open(stream, String(data));
+    if (type === 'LOG' && !logs.has(stream)) void log(stream, String(data));
     if (type === 'DATA' && socket?.write(data) === false) stdin.pause();
     if (type === 'CLOSE' && streams.delete(stream)) socket?.destroy();
+    if (type === 'CLOSE' && logs.has(stream)) logs.set(stream, false);
   }
 
   /** Without a folder: the usual ones, and the port. */
@@ -176,17 +200,17 @@ export function dial(
   stdout.write(`\n${hello}\n`);
 }
 
-/** Runs the far end. */
-export function runDial(): void {
-  dial(checkTrusted, socketFolders, ownerOf, [HELLO, FRAME, MAX_FRAME_LENGTH, DEFAULT_PORT]);
+/** Runs the far end. @param mayLog Whether it tells logs. */
+export function runDial(mayLog: boolean): void {
+  dial(checkTrusted, socketFolders, ownerOf, mayLog ? tellLogs : null, [HELLO, FRAME, MAX_FRAME_LENGTH, DEFAULT_PORT]);
 }
 
 /** What follows the command: starts the far end, and means the same parsed by a shell never, once or twice. */
 function farCommand(): string[] {
   const settings = `['${HELLO}',${FRAME},${MAX_FRAME_LENGTH},${DEFAULT_PORT}]`;
-  const program = `(${dial})(${checkTrusted},${socketFolders},${ownerOf},${settings})`;
-  const packed = deflateRawSync(program).toString('base64url'); // Windows takes lines of 8,191 characters
-  const unpacked = `process.getBuiltinModule('zlib').inflateRawSync(Buffer.from('${packed}','base64url'))`;
+  const program = `(${dial})(${checkTrusted},${socketFolders},${ownerOf},${tellLogs},${settings})`;
+  const packed = brotliCompressSync(program).toString('base64url'); // Windows takes lines of 8,191 characters
+  const unpacked = `process.getBuiltinModule('zlib').brotliDecompressSync(Buffer.from('${packed}','base64url'))`;
   const encode = (character: string): string => `%${character.charCodeAt(0).toString(16)}`;
   const text = encodeURIComponent(`eval(String(${unpacked}))`).replaceAll(/[!'()*]/g, encode);
   return ['node', '--import', `data:text/javascript,${text}`, '-e', '0'];
@@ -367,6 +391,7 @@ interface Connection {
   confirm: (() => void) | undefined;
   /** Opens it as soon as there is a link. */
   open(): void;
+  isLog: boolean;
 }
 
 let onTerminal: Promise<unknown> | null = process.stderr.isTTY ? Promise.resolve() : null; // one attempt at a time
@@ -472,13 +497,18 @@ class Link implements Machine {
     return far;
   }
 
+  async log(request: string): Promise<Duplex> {
+    await this.open().catch(({ reason }: LinkError) => Promise.reject(createFailure(reason)));
+    return this.connect(request, 'LOG');
+  }
+
   /** Opens a connection to `/PATH` or `HOST:PORT` over there. Holds back all bytes until it is confirmed. */
-  connect(address: string): Duplex {
+  connect(address: string, type: string = 'OPEN'): Duplex {
     const id = `${this.#lastId += 1}`;
     let confirm!: () => void;
     const confirmed = new Promise<void>((resolve) => (confirm = resolve));
     const open = (): void => void this.open().then(
-      () => this.#send(id, 'OPEN', address),
+      () => void (this.#send(id, type, address) ?? (type === 'LOG' && this.#send(id, 'PING'))), // older ones know PING
       ({ reason }: LinkError) => duplex.destroy(createFailure(reason)),
     );
     const duplex = new Duplex({
@@ -491,7 +521,7 @@ class Link implements Machine {
         callback(error);
       },
     });
-    this.#connections.set(id, { duplex, confirm, open });
+    this.#connections.set(id, { duplex, confirm, open, isLog: type === 'LOG' });
     open();
     return duplex.on('error', () => {}); // an HTTP client stops listening after a response
   }
@@ -505,11 +535,12 @@ class Link implements Machine {
   #onFrame(id: string, type: string, data: Buffer): void {
     const connection = this.#connections.get(id);
     if (connection === undefined) return; // it is closed
-    const { duplex, confirm } = connection;
+    const { duplex, confirm, isLog } = connection;
     if (type === 'DATA') duplex.push(data);
     if (type === 'CLOSE' && data.length > 0) return void duplex.destroy(refusalIn(data));
     if (type === 'CLOSE' || type === 'END') duplex.push(null);
-    if (type !== 'OPEN') return;
+    if (type === 'PING' && isLog && confirm) duplex.destroy(createFailure('its control-client is older than 0.29'));
+    if (type !== 'OPEN' && type !== 'LOG') return;
     confirm?.();
     connection.confirm = undefined;
   }

@@ -60,7 +60,7 @@ describe('control.ts', () => {
 
 /** The most lines that the sources of a room may have: bin/ROOM.ts and bin/ROOM/. */
 const ROOMS: Readonly<Record<string, number>> = {
-  shared: 4945, client: 2225, board: 2470, run: 2975, kbctl: 1610, mcp: 1200, console: 740, demo: 210,
+  shared: 5116, client: 2265, board: 2470, run: 2975, kbctl: 1610, mcp: 1200, console: 740, demo: 210,
 };
 
 describe('bin', () => {
@@ -79,7 +79,7 @@ describe('bin', () => {
       assert.ok(count > 0 && count <= most, `${room}: ${count} lines, at most ${most}`);
     }
     assert.deepEqual(sources.map(roomOf).filter((room) => !(room in ROOMS)), [], 'a room without a budget');
-    assert.ok(linesOf(sources) <= 16_350, `${linesOf(sources)} lines`);
+    assert.ok(linesOf(sources) <= 16_570, `${linesOf(sources)} lines`);
   });
 
   it('says in the first lines of each file what it is for, and imports nothing in a circle', () => {

@@ -192,8 +192,8 @@ export function obeys(client: string = 'client'): Expectation {
 }
 
 /**
- * Tools reach the trainer with `--via`, and leave no process over there. The engine has a function `far`, which prints
- * the processes there that run the far end.
+ * Tools reach the trainer and its log with `--via`, and leave no process over there. The engine has a function `far`,
+ * which prints the processes there that run the far end.
  *
  * @param command What runs a command over there.
  * @param socket Of the trainer, over there.
@@ -213,6 +213,8 @@ export function reaches(command: string, socket: string, limitMs: number = 5000)
       over pause "$target" --wait; over status "$target"; over resume "$target" --mine --wait; over status "$target"`);
     const seen = output.split('\n').map((line) => line.split(/ +/).at(-1)).join(', ');
     if (seen !== 'paused, paused, active, active') throw new Error(output);
+    await shell(`${over}
+      over log "$target" --since 1h | grep --quiet ' paused by '`);
     const gone = async (): Promise<true | undefined> => await shell('far') === '' || undefined;
     await until('the far end ends', gone, limitMs);
     await shell(`${over}

@@ -123,14 +123,18 @@ describe('control-client log', SUITE, () => {
     await shows(/late-\d+ +started\n/);
     appendFileSync(path, say('five'));
     await shows(/died: five\n/);
+    appendFileSync(path, say('six'));
+    renameSync(path, `${path}-20261123`); // as some logrotates do
+    writeFileSync(path, say('seven'));
+    await shows(/died: seven\n/);
     sleeper.child.kill('SIGKILL');
     const [refusal, cut] = ['it is not a regular file', 'the log ends here: killed, or the machine stopped'];
     await shows(new RegExp(`train-${pid} +${cut}\n`));
     assert.equal(following.hasEnded(), false);
     const told = printedLines(output()).map((line) => line.replace(/.*(  |died: )/, '').replace(/'.*'/, ''));
     assert.deepEqual(told.sort(), [
-      `control-client: cannot read the log : ${refusal}`, 'five', 'four', 'one', 'started', 'started', 'three', 'two',
-      cut,
+      `control-client: cannot read the log : ${refusal}`, 'five', 'four', 'one', 'seven', 'six', 'started', 'started',
+      'three', 'two', cut,
     ].sort());
   });
 });

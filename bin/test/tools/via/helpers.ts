@@ -133,6 +133,8 @@ export interface Manners {
   LIST?: OnFrame;
   OPEN?: OnFrame;
   DATA?: OnFrame;
+  LOG?: OnFrame;
+  PING?: OnFrame;
 }
 
 /** A far end, as its manners see it. */
@@ -205,6 +207,8 @@ export function viaFake(t: TestContext, label: string, manners: Manners = {}): s
     LIST: manners.LIST ?? (() => far.list('/far/train-7.sock')),
     OPEN: manners.OPEN ?? ((_, stream) => far.send(stream, 'OPEN')),
     DATA: manners.DATA ?? ((_, stream) => far.reply(stream)),
+    LOG: manners.LOG,
+    PING: manners.PING,
   };
   let rest = '';
   reading.setEncoding('latin1').on('data', (chunk) => {
