@@ -155,7 +155,7 @@ export async function tellLogs(
       return write(`${lines.join('\n')}\n#${JSON.stringify({ path, ...note })}\n`);
     };
     const before = opened.get(path); // it may have another name now, or none
-    const files = before === undefined ? [] : [before];
+    const files = before === undefined ? [] : [before]; // the oldest first
     try {
       for (const one of filesOf(path)) {
         try {
@@ -200,7 +200,7 @@ export async function tellLogs(
       const dead = [...pids].filter((pid) => {
         try { return pid <= 0 || !process.kill(pid, 0); } catch ({ code }: any) { return code !== 'EPERM'; }
       });
-      const isFound = ours.some((path) => path === `${dirname(`${only}`)}/`); // so nobody needs to be asked
+      const isFound = only !== undefined && ours.includes(`${dirname(only)}/`); // so nobody needs to be asked
       const asks = [...live].filter((one) => !isFound && !asked.has(`${one}`)).map(([path, id]) => ask(path, id));
       const paths = new Set(named);
       for (const path of ours) {
@@ -214,7 +214,7 @@ export async function tellLogs(
       for (let from = 0; from < dead.length; from += 1000) {
         await write(`#${JSON.stringify({ dead: dead.slice(from, from + 1000) })}\n`);
       }
-      if (round === 0) await Promise.all(asks); // a system that does not answer delays nothing else
+      if (round === 0) await Promise.all(asks); // up to 2 s, when all that needs no answer is told
       await write(round === 2 ? '#{"done":true}\n' : '');
       if (round > 1 && follow) await new Promise((resolve) => setTimeout(resolve, given === undefined ? 500 : 250));
     }
@@ -227,7 +227,7 @@ const MAX_LENGTH = 2 ** 29; // characters until another machine has told all; a 
 const MAX_UNTOLD = 2 ** 24; // characters before it says which log they are from
 const MAX_LOGS = 5000;
 const MAX_SILENT_MS = 10_000; // until it has told all
-const MAX_MS = 120_000;
+const MAX_MS = 120_000; // the same, although it is not silent
 
 /**
  * Hears logs until all is told; with `follow`, until the signal. Another call with the same request goes on.
@@ -261,7 +261,7 @@ export async function hearLogs(
       take(note, entries, broken);
       [entries, broken, untold] = [[], 0, 0];
       const { path, ends } = note;
-      if (typeof path === 'string' && known[path] === undefined) logs += 1;
+      if (typeof path === 'string' && ends !== undefined && known[path] === undefined) logs += 1;
       if (typeof path === 'string' && ends !== undefined) known[path] = Object(ends);
       isDone ||= note['done'] === true;
       if (isDone) length = 0;
@@ -352,8 +352,8 @@ interface History {
 const reads: Map<string, Promise<History>> = new Map(); // in progress, by the key of the client
 
 /**
- * Returns the latest 201 lines of the log of a system if it can be read. There is one read per system at a
- * time, whatever it reports: calls during a read share the result.
+ * Returns the latest 201 lines of the log of a system if it can be read. There is one read per system at a time,
+ * whatever it reports: calls during a read share the result.
  *
  * @param info The latest body of its /api/info; the system may have ended.
  */
