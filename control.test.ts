@@ -18,7 +18,7 @@ import { pathToFileURL } from 'node:url';
 import { inspect } from 'node:util';
 
 import {
-  MISSING_TOKEN, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, makeSocketPath,
+  NO_TOKEN, TOKEN, collectThreads, collectWarnings, freePort, launchSystem, makeFolder, makeSocketPath,
   startForeign, startServer, takeAll,
 } from './bin/test/helpers.ts';
 import { runHost, spawnHost, startUnreachable } from './bin/test/host.ts';
@@ -45,7 +45,7 @@ const UNIX = { ...LIMIT, skip: lacks('Unix') };
 
 const NO_METHOD = 'Invalid API method';
 const QUEUE_FULL = 'Command queue is full, try again later';
-const WRONG_TOKEN = MISSING_TOKEN.replace('Missing', 'Wrong');
+const WRONG_TOKEN = NO_TOKEN.replace('Missing', 'Wrong');
 const SAY = 'POST /api/say';
 const README = readFileSync('README.md', 'utf8');
 
@@ -111,6 +111,7 @@ const ENDPOINTS: [request: string, statusCode: number, body: Record<string, stri
   ['GET /api/unknown', 404, { error: 'Invalid API endpoint' }],
   ['POST /api/unknown', 404, { error: 'Invalid API endpoint' }],
   ['PUT /api/pause', 405, { error: 'Invalid API method' }],
+  ['POST /', 405, { error: 'Invalid API method' }],
 ];
 
 describe('A program under control', { ...LIMIT, concurrency: 3 }, () => {
@@ -174,6 +175,18 @@ describe('A program under control', { ...LIMIT, concurrency: 3 }, () => {
     status = OFFLINE; // which is for clients
     server.hasCommands();
     await check(STATUS, 500, { error: 'Internal server error' });
+  });
+
+  it('lists its endpoints, own commands included, for who opens its address', async (t) => {
+    const { port } = await startServer(t, { commands: { say: {} } });
+    const posts = [...COMMANDS, 'answer', 'withdraw', 'say'].map((name) => `POST /api/${name}`);
+    const endpoints = ['GET /api/status', 'GET /api/info', 'GET /api/stack', ...posts];
+    const [response] = await exchange(port, head('GET /?from=bookmark', HOST, 'Sec-Fetch-Site: none'));
+    assert.deepEqual(response?.body, { endpoints, page: `README.md of runtime-control ${VERSION}` });
+    for (const endpoint of endpoints) {
+      const [{ statusCode } = { statusCode: 0 }] = await exchange(port, head(endpoint, HOST));
+      assert.ok(statusCode !== 404 || /(answer|withdraw)$/.test(endpoint), endpoint);
+    }
   });
 
   it('takes POST for commands, GET and HEAD for status and info; other methods get a 405', async (t) => {
@@ -1282,7 +1295,7 @@ describe('A request', LIMIT, () => {
     }
   });
 
-  const NOT_HOST = 'Host not allowed: use localhost or an IP address, or set the option allowedHosts';
+  const NOT_HOST = 'Host not allowed: use localhost, an IP address, or a name that the program allows';
   const NOT_PAGES = 'Requests from web pages are not allowed: use control-board';
   const TWICE = 'Duplicate header field';
   const NOWHERE = `Invalid API endpoint: the commands are ${COMMANDS.join(', ')}, say`;
@@ -1295,17 +1308,17 @@ describe('A request', LIMIT, () => {
     [400, 'by is given twice: by, reason, expires, within, for', 'a repeated parameter', head(`${PAUSE}?by=a&by=b`, HOST)],
     [400, 'Missing Host header', 'HTTP/1.1 without Host', head(PAUSE)],
     [400, TWICE, 'two Hosts', head(PAUSE, HOST, HOST, 'Authorization: x')],
-    [401, MISSING_TOKEN, 'no token', head(PAUSE, HOST), 'guarded'],
+    [401, NO_TOKEN, 'no token', head(PAUSE, HOST), 'guarded'],
     [401, WRONG_TOKEN, 'a wrong token', head(PAUSE, HOST, `${BEARER}x`), 'guarded'],
-    [401, MISSING_TOKEN, 'the token in the query', head(`${PAUSE}?token=${TOKEN}`, HOST), 'guarded'],
-    [401, MISSING_TOKEN, 'another path, without the token', head('GET /', HOST), 'guarded'],
+    [401, NO_TOKEN, 'the token in the query', head(`${PAUSE}?token=${TOKEN}`, HOST), 'guarded'],
+    [401, NO_TOKEN, 'another path, without the token', head('GET /', HOST), 'guarded'],
     [403, NOT_HOST, 'another name as Host', head(STATUS, 'Host: evil.example:8391')],
     [403, NOT_HOST, 'an address that browsers take for this machine', head(PAUSE, 'Host: 0.0.0.0')],
     [403, NOT_PAGES, 'an Origin', head(STATUS, HOST, `Origin: ${PAGE}`)],
     [403, NOT_PAGES, 'Sec-Fetch-Site: cross-site', head(STATUS, HOST, 'Sec-Fetch-Site: cross-site')],
     [403, NOT_PAGES, 'a form that a page submits', head(PAUSE, HOST, 'Sec-Fetch-Site: none')],
     [403, NOT_PAGES, 'an own command from a page', head(SAY, HOST, `Origin: ${PAGE}`)],
-    [404, NOWHERE, 'another path', head('GET /', HOST)],
+    [404, NOWHERE, 'another path', head('GET /x', HOST)],
     [405, NO_METHOD, 'another method', head('PUT /api/pause', HOST)],
     [413, NO_BODY, 'a body above 4,096 bytes', head(PAUSE, HOST, 'Content-Length: 4097') + ' '.repeat(4097)],
     [413, null, 'a Content-Length above 65,536', head(PAUSE, HOST, 'Content-Length: 65537')],

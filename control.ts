@@ -1,4 +1,4 @@
-/*! control.ts 0.29.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
+/*! control.ts 0.30.0 – MIT – pause, resume, save, steer and shut down a long-running program over HTTP */
 // SPDX-License-Identifier: MIT
 /* istanbul ignore file @preserve */
 //
@@ -20,6 +20,7 @@
 //
 // Or let launch({ step: work, saveState: save }) provide the loop, the statuses and the signal handlers.
 //
+//   GET  /                 200 {"endpoints":["GET /api/status", …],"page":"…"}: what a browser shows at the address
 //   GET  /api/status       200 {"status":"active"}, or "pausing", "paused", "resuming", "shutting down"
 //   GET  /api/info         the status, who caused it and why, the latest commands, and what the program is doing
 //   GET  /api/stack        200 {"stack":["work (file:///app/train.mjs:41:7)", …]}: where it is, even in an endless loop
@@ -45,7 +46,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 
-/** The version of this file. */ export const VERSION: string = '0.29.0';
+/** The version of this file. */ export const VERSION: string = '0.30.0';
 /** The default host name of servers and clients. */ export const DEFAULT_HOST = 'localhost';
 /** The default port of servers and clients. */ export const DEFAULT_PORT = 8391;
 /** The default capacity of the command queue. */ export const DEFAULT_MAX_QUEUE_SIZE = 16;
@@ -950,8 +951,8 @@ export function isAllowedHost(authority: string, names: readonly string[]): bool
 }
 
 function createPolicy({ host, token, allowedHosts }: ThreadData) {
-  const hostHint = 'use localhost or an IP address, or set the option allowedHosts';
-  const tokenHint = 'set CONTROL_TOKEN_FILE or CONTROL_TOKEN, or the option token of WebApiClient';
+  const hostHint = 'use localhost, an IP address, or a name that the program allows';
+  const tokenHint = 'set CONTROL_TOKEN_FILE or CONTROL_TOKEN';
   let allowedAuthority: string | undefined; // cached: most requests have the same
   /** Returns an error response to a malformed request (RFC 9112 §3.2), a web page's, or one without the token. */
   return ({ method, httpVersion }: IncomingMessage, head: RequestHead, isUnix: boolean): PreparedResponse | null => {
@@ -1280,7 +1281,7 @@ function createRoutes(data: ThreadData, link: Link, server: HttpServer) {
       response.req.read(); // otherwise Node drains an empty body after each response
       const { method } = response.req;
       const { path } = connection.head;
-      if (path === '/api/status' || path === '/api/info' || path === '/api/stack') {
+      if (path === '/api/status' || path === '/api/info' || path === '/api/stack' || path === '/') {
         if (method === 'GET' || method === 'HEAD') return routes.get(connection);
         return server.send(connection, prepare(405, wrongMethod, 'Allow', 'GET, HEAD'));
       }
@@ -1307,10 +1308,16 @@ function createRoutes(data: ThreadData, link: Link, server: HttpServer) {
     /** Sends the status or information once fresh, or a 304 if the client knows it. */
     get(connection: Connection): void {
       if (connection.head.path === '/api/stack') return stacks.get(connection);
+      if (connection.head.path === '/') return server.send(connection, prepare(200, routes.index()));
       host.whenSampled(connection, false, () => {
         if (routes.knownTag(connection) === null || !server.mayWait(connection)) return routes.sendIfNew(connection);
         server.wait(connection, () => routes.knownTag(connection) === null, () => routes.sendIfNew(connection));
       });
+    },
+    index(): object {
+      const all = [...commandNames, 'answer', 'withdraw', ...Object.keys(link.accepts())];
+      const endpoints = ['GET /api/status', 'GET /api/info', 'GET /api/stack', ...all.map((one) => `POST /api/${one}`)];
+      return { endpoints, page: `README.md of runtime-control ${data.about.version}` };
     },
     /** Returns the present tag if If-None-Match, a list, names it, with its quotes (RFC 9110 §13.1.2). */
     knownTag({ head: { path, fields: { 'if-none-match': known } } }: Connection): string | null {
@@ -2780,7 +2787,7 @@ function statusOf(reply: WebApiReply): SystemStatus | null {
   return isForeign || isRefused ? OFFLINE : null;
 }
 
-function placeOf({ host, port, socketPath = '' }: Pick<ThreadData, 'host' | 'port' | 'socketPath'>): string {
+function placeOf({ host, port, socketPath = '' }: Omit<WebApiAddress, 'port'> & { port: number | null }): string {
   return port === null ? socketPath : `${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
@@ -2831,10 +2838,16 @@ export interface LaunchConfig extends Pick<WebApiServerOptions,
   startPaused?: boolean | StatusCause | readonly StatusCause[] | undefined;
 }
 
+const tell = (text: string): unknown => process.stderr.isTTY && process.stderr.write(`${text}\n`);
+
+function sayWhere(address: WebApiAddress, name: string = 'the web API'): void {
+  tell(`${name} listens at ${address.port === 0 ? address.socketPath : `http://${placeOf(address)}`}`);
+}
+
 /**
- * Runs a system until it is shut down by a command, SIGINT, SIGTERM or SIGHUP. A second SIGINT, at
- * least a second after the first, kills it. SIGUSR2 saves. A paused system uses no CPU. Steps may be synchronous:
- * commands are handled after each, timers and signals every 10 ms.
+ * Runs a system until it is shut down by a command, SIGINT, SIGTERM or SIGHUP. A second SIGINT, at least a second after
+ * the first, kills it. SIGUSR2 saves. A paused system uses no CPU. Steps may be synchronous: commands are handled after
+ * each, timers and signals every 10 ms. Without `onListening`, a terminal shows on stderr where the web API listens.
  *
  * If a hook fails, `process.emitWarning()` reports it and the system continues. If the last save fails, a shutdown by
  * command is cancelled, and the system pauses; after a signal, or without a web API, the promise rejects with the error
@@ -2923,15 +2936,14 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
       const before = status;
       setStatus(SHUTTING_DOWN);
       const saved = await callHook('saveState', () => system.saveState?.(before, request, control));
-      const isFailed = 'error' in saved;
-      if (isFailed && endSignal === null && isServed) {
+      if ('error' in saved && endSignal === null && isServed) {
         if (before === PAUSED) setStatus(PAUSED);
         else await commands.pause(request);
         return saved;
       }
       const ended = await callHook('onShutdown', () => system.onShutdown?.(request));
       isOver = true;
-      if (!isFailed) return { ...saved, ...ended };
+      if (!('error' in saved)) return { ...saved, ...ended };
       server.report(saved);
       throw saved.error;
     },
@@ -2941,6 +2953,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     const run = (): unknown => declared[name]?.run(request.arguments, request, control);
     server.report(await (name in declared ? callHook(name, run) : commands[name as ControlCommand](request)));
   };
+  const sayEnding = (): unknown => status === ACTIVE && tell('ending after this step (again: at once)');
   let killsAfter = Infinity;
   const onSignal = (name: NodeJS.Signals): void => {
     if (name === 'SIGUSR2') return void server.post('save-state', { reason: name });
@@ -2949,6 +2962,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
       process.kill(process.pid, name);
     }
     if (name === 'SIGINT') killsAfter = Math.min(killsAfter, readClock() + 1000);
+    if (name === 'SIGINT' && endSignal === null) startTimer(sayEnding, 1000).unref(); // when a second one would kill
     if (endSignal === null) server.post('shutdown', { reason: name });
     endSignal ??= name;
   };
@@ -2962,6 +2976,7 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
       status = PAUSING;
     }
     const address = isServed ? await server.runInBackground() : null;
+    if (address !== null && system.onListening === undefined) sayWhere(address, config.name);
     if (address !== null) await system.onListening?.(address);
     if (cause.length > 0) await execute('pause');
     let turnEndsAt = 0; // when to yield to the event loop

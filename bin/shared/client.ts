@@ -29,7 +29,7 @@ const WORDS: ReadonlyMap<string | undefined, string> = new Map([
 ]);
 
 const NOTHING = 'nothing listens';
-const FOR_PROGRAMS = ', or the option token of WebApiClient'; // at the end of what servers say without the token
+const FOR_PROGRAMS = ', or the option token of WebApiClient'; // what servers before 0.30 say without the token
 export const OFFLINE: string = SystemStatus.OFFLINE.statusName;
 
 /** The code of the error when the machine of a system cannot be reached. */

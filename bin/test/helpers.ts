@@ -337,7 +337,7 @@ export function defer<Value = void>(): {
   return { promise, resolve, reject };
 }
 
-/** A token, and the error of a request without it: in the tools, and as servers send it. */
+/** A token, and the error of a request without it: in the tools, and as servers before 0.30 send it. */
 export const TOKEN = 'a-token-for-tests-only';
 export const NO_TOKEN = 'Missing token: set CONTROL_TOKEN_FILE or CONTROL_TOKEN';
 export const MISSING_TOKEN: string = `${NO_TOKEN}, or the option token of WebApiClient`;

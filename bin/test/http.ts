@@ -242,7 +242,7 @@ const TAG = /^"(active|pausing|paused|resuming|shutting-down|[a-z\d]{3}-\d+(-los
 
 /** The names in a body, in order. */
 const FORMS: readonly [statusCode: number, names: RegExp][] = [
-  [200, /^(status|stack|result)$/],
+  [200, /^(status|stack|result|endpoints page)$/],
   [200, /^result id state( value| valueOmitted)? seconds$/],
   [200, new RegExp('^name pid host( port)? startedAt version status since( by)?( reason)? holds heardAt detail accepts ' +
     'asks commands( log)?$')],
@@ -314,6 +314,6 @@ function checkForm({ statusCode, headers, text, body }: HttpResponse): void {
 
 function isOfType(name: string, value: unknown): boolean {
   if (name === 'seconds') return Number(value) >= 0;
-  if (name === 'stack') return (value as unknown[]).every((frame) => typeof frame === 'string');
+  if (name === 'stack' || name === 'endpoints') return (value as unknown[]).every((frame) => typeof frame === 'string');
   return name === 'value' || (typeof value === 'string' && value !== '');
 }

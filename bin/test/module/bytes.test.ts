@@ -64,13 +64,15 @@ const TABLES: { title: string; whoEnds?: 'client at once' | 'server'; rows: Row[
     ].map((bytes): Row => [bytes, bytes, outcome])),
   },
   {
-    title: 'Paths that are no endpoints',
+    title: 'Paths that are no endpoints, or that of the list',
     rows: [
-      '/', '/api/', '/api/status/', '//api/status', '/api/%73tatus', '/API/status', '/api/status;x', '/api/statu',
+      '/api', '/api/', '/api/status/', '//api/status', '/api/%73tatus', '/API/status', '/api/status;x', '/api/statu',
       '/x/../api/status', '/api/save_state', '/?/api/status', '*', 'http://localhost', 'ftp://localhost/api/status',
       'http://localhost//api/status', 'http://localhost?/api/pause', '/constructor',
     ].flatMap((path) => ['GET', 'HEAD', 'POST', 'PUT', 'OPTIONS'].map((method): Row => {
-      return [`${method} ${path}`, head(`${method} ${path}`, HOST), '404'];
+      const isRoot = ['/?/api/status', 'http://localhost', 'http://localhost?/api/pause'].includes(path);
+      const outcome = !isRoot ? '404' : ['GET', 'HEAD'].includes(method) ? '200' : '405';
+      return [`${method} ${path}`, head(`${method} ${path}`, HOST), outcome];
     })),
   },
   {

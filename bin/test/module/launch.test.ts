@@ -1,17 +1,21 @@
 // launch(): commands and signals that coincide or come at the wrong time.
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { pathToFileURL } from 'node:url';
 import { SystemStatus, WebApiClient } from '../../../control.ts';
 import { TOKEN, collectWarnings, getInfo, launchSystem, makeFolder, perform } from '../helpers.ts';
 import { runHost } from '../host.ts';
 import { BEARER, RESUME, SHUTDOWN, STATUS, ask } from '../http.ts';
 import { lacks } from '../needs.ts';
+import { CTRL_C, openTerminal } from '../screen.ts';
 import { LIMIT, until } from '../wait.ts';
 import { reaches } from './helpers.ts';
+import type { TestContext } from 'node:test';
+import type { Terminal } from '../screen.ts';
 
 const { ACTIVE } = SystemStatus;
 
@@ -32,6 +36,33 @@ describe('launch()', LIMIT, () => {
     await client.pause();
     await finished;
     assert.deepEqual(codes, [200, 200, 503]);
+  });
+});
+
+describe('launch() on a terminal', { ...LIMIT, skip: lacks('script') }, () => {
+  const run = (hooks: string, ready: RegExp, t: TestContext): Promise<Terminal> => {
+    const path = join(makeFolder(t), 'host.mjs');
+    writeFileSync(path, `
+      import { launch } from '${pathToFileURL('dist/control.js')}';
+      const step = () => new Promise((resolve) => process.stdin.once('data', resolve));
+      await launch({ step${hooks} }, { name: 'pole', webApiAddress: ['localhost', 0] });
+      console.log('end');
+      process.stdin.unref();
+    `);
+    return openTerminal(t, `${process.execPath} '${path}'`, ready, { env: { CONTROL_DIR: makeFolder(t) } });
+  };
+
+  it('says where it listens, and that the first Ctrl-C waits for a long step', async (t) => {
+    const terminal = await run('', /^pole listens at http:\/\/localhost:\d+\r?\n$/, t);
+    await terminal.type(CTRL_C, /ending after this step \(again: at once\)\n$/);
+    await terminal.type('\n', /^\n*end\n$/);
+  });
+
+  it('is killed by a second one; onListening prints the address itself', async (t) => {
+    const terminal = await run(', onListening: ({ host }) => console.log(host)', /^localhost\r?\n$/, t);
+    await terminal.type(CTRL_C, /ending/);
+    terminal.write(CTRL_C);
+    assert.equal((await terminal.ended).code, 130);
   });
 });
 
