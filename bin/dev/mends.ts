@@ -1,10 +1,10 @@
-// Brings the bugs in bin/track-record.md back, one after the other, to see that their tests fail:
+// Brings the bugs of bin/track-record.md back, one after the other, to see that their tests fail:
 // `node bin/dev/run.mjs mends`. bin/dev/trials/table.ts has the edits that undo the mends.
 
 import { cpSync, writeFileSync } from 'node:fs';
 import { describeOptions, EXIT, parseOptions, run, UsageError } from '../shared/cli.ts';
 import { Copy, type Result } from './trials/copy.ts';
-import { PAGE, readRows, revert, type Row, rowOf } from './trials/record.ts';
+import { BUGS, readRows, revert, type Row, rowOf } from './trials/record.ts';
 import { type Mend, MENDS } from './trials/table.ts';
 
 const OPTIONS = {
@@ -14,8 +14,9 @@ const OPTIONS = {
 const HELP = `
 Usage: node bin/dev/run.mjs mends [--check] [WORD ...]
 
-Undoes each mend in ${PAGE}, in a copy of this folder, and runs the test of the bug, which must fail. Before
-that, all these tests must pass. With words, only the bugs whose rows contain one of them. Takes about ten minutes. The
+Undoes the mends of the bugs in ${BUGS}, each in a copy of this folder, and runs the test of the
+bug, which must fail. Before that, all these tests must pass. With words, only the bugs that contain one of them. Takes
+about ten minutes. The
 tests of control-run and of sockets need Linux and root.
 
 Options:

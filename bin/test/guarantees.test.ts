@@ -1,13 +1,14 @@
-// The pages that cite tests: what bin/guarantees.md promises and what bin/track-record.md tells has a test each.
+// What bin/guarantees.md promises has a test each, and so have the bugs of bin/track-record.md.
 
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
-import { citationsIn, PAGE, readRows, revert, rowOf } from '../dev/trials/record.ts';
+import { BUGS, citationsIn, readRows, revert, rowOf } from '../dev/trials/record.ts';
 import { MENDS } from '../dev/trials/table.ts';
 
 const GUARANTEES = 'bin/guarantees.md';
+const PROMISES = 'bin/test/promises.txt';
 const MAX_LINES = 60;
 /** A title in the source of a test. */
 const TITLE = /\b(?:it|test|describe)(?:\.\w+)?\(\s*(['"`])((?:\\.|(?!\1)[^\\])*)\1/gs;
@@ -18,41 +19,43 @@ describe('bin/guarantees.md', () => {
     assert.ok(length <= MAX_LINES, `${GUARANTEES} has ${length} lines`);
   });
 
-  it('ends each row and item with a test that there is', () => {
-    const page = readFileSync(GUARANTEES, 'utf8');
-    const promises = [...page.matchAll(/^- .*(?:\n +\S.*)*|^\| .*$(?!\n\|-)/gm)];
-    assert.ok(promises.length > 0);
-    for (const [promise] of promises) {
-      const text = promise.replaceAll(/\s+/g, ' ');
-      const [last] = /\*[^*]+\*[.)]*(?: \|)?$/.exec(text) ?? [''];
-      assert.equal(citationsIn(last).length, 1, `no *FILE: TITLE* at the end of: ${text}`);
+  it('names the files of the tests of each promise, which are there', () => {
+    const tests = readFileSync(PROMISES, 'utf8');
+    const [, ...entries] = tests.split('\n\n');
+    const promises = [...readFileSync(GUARANTEES, 'utf8').matchAll(/^\| (.*) \| ([^|]*) \|$(?!\n\|-)/gm)];
+    assert.ok(promises.length > 20 && promises.length === entries.length);
+    for (const [index, [, promise = '', files]] of promises.entries()) {
+      const [beginning = '', ...cited] = entries[index]?.trimEnd().split('\n') ?? [];
+      assert.ok(promise.startsWith(beginning), `not '${beginning}': ${promise}`);
+      const paths = cited.map((line) => /^ {2}\*([a-z/]+): /.exec(line)?.[1]);
+      assert.equal([...new Set(paths)].join(', '), files, promise);
     }
-    assertCited(page);
+    assertCited(tests);
   });
 });
 
-describe(PAGE, () => {
-  it('has a test that there is in each row, the newest first', () => {
+describe(BUGS, () => {
+  it('has a test that there is for each bug, the newest first', () => {
     const versions = readRows().map(({ version }) => version);
     const sorted = [...versions].sort((one, other) => other.localeCompare(one, 'en', { numeric: true }));
     assert.deepEqual(versions, sorted);
-    assertCited(readFileSync(PAGE, 'utf8'));
+    assertCited(readFileSync(BUGS, 'utf8'));
   });
 
-  it('has the rows of all mends that can be undone, and says how many', () => {
+  it('has all bugs that can be brought back, and the page says how many', () => {
     const rows = readRows();
     for (const mend of MENDS) {
       rowOf(mend, rows);
       for (const [path, text] of revert(mend)) assert.notEqual(text, readFileSync(path, 'utf8'), mend.bug);
     }
     assert.equal(new Set(MENDS.map(({ bug }) => bug)).size, MENDS.length);
-    assert.ok(readFileSync(PAGE, 'utf8').includes(`For ${MENDS.length} of the ${rows.length} rows`), `${MENDS.length}`);
+    const page = readFileSync('bin/track-record.md', 'utf8');
+    assert.ok(page.includes(`For ${MENDS.length} of the ${rows.length} bugs`), `${MENDS.length} of ${rows.length}`);
   });
 });
 
-/** Fails unless all tests are there that a page cites. */
-function assertCited(page: string): void {
-  const text = page.replaceAll(/\s+/g, ' ').replace(/\*file: title\*/i, ''); // what a citation is
+/** Fails unless all tests are there that a text cites. */
+function assertCited(text: string): void {
   const cited = citationsIn(text);
   const alike = text.match(/\*[^*\s][^*]*: [^*]+\*/g) ?? [];
   assert.deepEqual(alike.filter((one) => citationsIn(one).length === 0), [], 'FILE is a path without .test.ts');

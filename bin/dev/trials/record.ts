@@ -1,23 +1,23 @@
-// The rows of bin/track-record.md, the tests that pages cite, and what an edit makes of a file.
+// The bugs in bugs.txt, how tests are cited, and what an edit makes of a file.
 
 import { readFileSync } from 'node:fs';
 import type { Mend } from './table.ts';
 
-/** A test or a suite, as pages cite it: *FILE: TITLE*. */
+/** A test or a suite, as it is cited: *FILE: TITLE*. */
 export interface Citation {
   /** The path of its source. */
   path: string;
   title: string;
 }
 
-/** A bug on the page. */
+/** A bug that was mended. */
 export interface Row {
   version: string;
   bug: string;
   test: Citation;
 }
 
-export const PAGE = 'bin/track-record.md';
+export const BUGS = 'bin/dev/trials/bugs.txt';
 
 /** Lines that are wrapped must be joined by blanks. */
 export function citationsIn(text: string): Citation[] {
@@ -26,13 +26,13 @@ export function citationsIn(text: string): Citation[] {
   });
 }
 
-/** @throws {Error} If a line of the table is no row with one test. */
+/** @throws {Error} If an entry has not one test. */
 export function readRows(): Row[] {
-  const lines = readFileSync(PAGE, 'utf8').split('\n').filter((line) => /^\| \d/.test(line));
-  return lines.map((line) => {
-    const [, version = '', bug = '', cell = ''] = /^\| (\S+) \| (.+) \| ([^|]+) \|$/.exec(line) ?? [];
-    const [test, ...others] = citationsIn(cell);
-    if (test === undefined || others.length > 0) throw new Error(`not a row with one test: ${line}`);
+  const [, ...entries] = readFileSync(BUGS, 'utf8').split(/\n+(?=\S)/);
+  return entries.map((entry) => {
+    const [, version = '', bug = '', cited = ''] = /^(\S+) {2}(.+)\n +(\*.*\*)\n?$/.exec(entry) ?? [];
+    const [test, ...others] = citationsIn(cited);
+    if (test === undefined || others.length > 0) throw new Error(`not a bug with one test: ${entry}`);
     return { version, bug, test };
   });
 }

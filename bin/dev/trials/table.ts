@@ -1,4 +1,4 @@
-// The mends that a small edit undoes. To add one, add its row to bin/track-record.md.
+// The mends that a small edit undoes. To add one, add its bug to bugs.txt.
 
 /** What undoes the mend of a bug. */
 export interface Mend {
