@@ -72,7 +72,7 @@ describe('The metrics of control-board', LIMIT, () => {
 
   it('are scraped with the configuration on the page', { skip: lacks('promtool') }, (t) => {
     const folder = makeFolder(t);
-    const [, config = ''] = /```yaml\n(scrape_configs:.*?)```/s.exec(readFileSync('bin/board/README.md', 'utf8')) ?? [];
+    const [, config = ''] = /```yaml\n(scrape_configs:.*?)```/s.exec(readFileSync('bin/recipes/README.md', 'utf8')) ?? [];
     const [keyFile = ''] = /(?<=credentials_file: ).*/.exec(config) ?? [];
     writeFileSync(join(folder, 'key'), 'x');
     writeFileSync(join(folder, 'prometheus.yml'), config.replace(keyFile, 'key'));

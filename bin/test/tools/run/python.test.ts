@@ -414,8 +414,8 @@ while not trainer.should_stop:
     time.sleep(.01)`,
 };
 
-describe('The callbacks of bin/run/channel.md', { ...suite, skip: lacks('Linux', 'python3') }, () => {
-  const [, ...programs] = [...readFileSync('bin/run/channel.md', 'utf8').matchAll(/^```python\n(.*?)^```$/gms)];
+describe('The callbacks of bin/recipes/loops.md', { ...suite, skip: lacks('Linux', 'python3') }, () => {
+  const programs = [...readFileSync('bin/recipes/loops.md', 'utf8').matchAll(/^```python\n(.*?)^```$/gms)];
   for (const [index, [name, around]] of Object.entries(CALLBACKS).entries()) {
     it(`take commands with ${name}`, async (t) => {
       const program = around.replace('PROGRAM', programs[index]?.[1] ?? assert.fail());
