@@ -135,13 +135,22 @@ describe('A program under control', { ...LIMIT, concurrency: 3 }, () => {
     assert.equal((await ended).code, 0);
   });
 
-  it('responds while it computes and never awaits, as the loop in the README', async (t) => {
-    const [source = ''] = /^import [^`]*new WebApiServer[^`]*/m.exec(README) ?? [];
-    const { port, ended } = await runExample(t, `${source
-      .replace('systemStatus: () => status', '$&, port: 0')
-      .replace('await server.runInBackground()', 'console.log((await server.runInBackground()).port)')}
-      function work() { Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1); } // blocks the thread
-      function save() { return 'states/1.json'; }`);
+  it('responds while it computes and never awaits', async (t) => {
+    const { port, ended } = await runExample(t, `
+      import { SystemStatus, WebApiServer } from './control.mts';
+      let status = SystemStatus.ACTIVE;
+      const server = new WebApiServer({ systemStatus: () => status, port: 0 });
+      console.log((await server.runInBackground()).port);
+      while (status !== SystemStatus.SHUTTING_DOWN) {
+        const command = server.nextCommandSync({ timeout: status === SystemStatus.PAUSED ? Infinity : 0 });
+        if (command === null) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1); // blocks the thread
+        if (command === 'pause') status = SystemStatus.PAUSED;
+        if (command === 'resume') status = SystemStatus.ACTIVE;
+        if (command === 'shutdown') status = SystemStatus.SHUTTING_DOWN;
+        if (command === 'save-state') server.report({ value: 'states/1.json' });
+      }
+      await server.close();
+    `);
     await until(async () => (await ask(port, STATUS)).summary === '200 active'); // it may not get the CPU for 10 ms
     assert.equal((await ask(port, PAUSE, WAIT)).summary, '200 done');
     assert.equal((await ask(port, STATUS)).summary, '200 paused');
@@ -2050,7 +2059,7 @@ describe('At the same time:', { timeout: 2 * LIMIT.timeout, concurrency: 3 }, ()
 
 // ───── Examples ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Runs a block of the README that prints its port first. */
+/** Runs a program, such as a block of the README, that prints its port first. */
 async function runExample(t: TestContext, source: string): Promise<Pick<Host, 'ended'> & { port: number }> {
   const folder = makeFolder(t);
   const path = join(folder, 'example.mjs');
