@@ -293,12 +293,16 @@ class Prompt {
 
   /**
    * Prints who else has changed the status since the first report, and why. Waits until a command of the console is
-   * completed, because its id is unknown before. The pause during a save is not a change.
+   * completed, because its id is unknown before. The pause during a save is not a change. The commands of a report are
+   * a moment older than its status, so what has led to this may still wait.
    */
   #announce(): void {
     this.#announceAsks();
     const status = excerptOf(this.#info['status']);
-    const commands = commandsOf(this.#info).filter(({ state }) => state === 'done' || state === 'running');
+    const leadsHere = ({ command }: Body): boolean => GOALS.get(String(command))?.statusName === status;
+    const commands = commandsOf(this.#info).filter((entry) => {
+      return ['done', 'running'].includes(`${entry['state']}`) || (entry['state'] === 'waiting' && leadsHere(entry));
+    });
     const isSaving = commands.some(({ command, state }) => command === 'save-state' && state === 'running');
     const change = `${status} since ${excerptOf(this.#info['since'])}`;
     const word = CHANGES.get(status);
@@ -308,8 +312,7 @@ class Prompt {
     this.#known = change;
     const author = describeAuthor(this.#info);
     const changes = commands.filter(({ command }) => GOALS.has(String(command)));
-    const leadsHere = changes.map(({ command }) => GOALS.get(String(command))?.statusName === status);
-    const cause = changes[leadsHere.lastIndexOf(false) + 1]; // later ones had no effect
+    const cause = changes[changes.map(leadsHere).lastIndexOf(false) + 1]; // later ones had no effect
     if (isFirst || author === '' || this.sent.has(cause?.['id'])) return;
     this.#lines.print(paintStatus(word + author, status));
   }

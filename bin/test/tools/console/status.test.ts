@@ -51,6 +51,21 @@ describe('control-console while others change the status', SUITE, () => {
     assert.equal(output().match(/(paused|resumed|active|down) by \w+/g)?.length, 5, output());
   });
 
+  it('prints nothing about its own command although a report lists that as waiting: the status is newer', async (t) => {
+    const { port, set } = await startPuppet(t, { since: 'a', commands: [], post: { id: 'own', state: 'done' } });
+    const { type, shows, output } = await terminal(t, at(port));
+    await type('p\r', shown('(still active … )?paused \\(\\d+\\.\\d s\\)'));
+    const pause = { id: 'own', command: 'pause', by: 'ana' };
+    set({ status: 'paused', since: 'b', by: 'ana', commands: [{ ...pause, state: 'waiting' }] });
+    await shows(new RegExp(`${prompt('paused')}$`));
+    const resume = { id: 'other', command: 'resume', by: 'ben@desk', state: 'waiting' };
+    set({ status: 'active', since: 'c', by: 'ben@desk', commands: [{ ...pause, state: 'done' }, resume] });
+    await shows(/resumed by ben@desk\n/);
+    set({ status: 'paused', since: 'd', by: 'eve', commands: [{ ...resume, state: 'done' }, { ...resume, id: 'k' }] });
+    await shows(/paused by eve\n/); // a resume that waits has had no effect
+    assert.doesNotMatch(output(), / by ana/);
+  });
+
   it('prints a change during a command even if the first report comes during it, too', async (t) => {
     const [reported, changed, saved] = [defer(), defer(), defer()];
     const active = { status: 'active', since: '2026-01-23T06:00:00.000Z', commands: [] };
