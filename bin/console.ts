@@ -8,7 +8,6 @@ import { ADDRESS_OPTIONS, ENVIRONMENT_HELP } from './shared/client.ts';
 import { COMMANDS, helpOf, REASON_HELP } from './shared/commands.ts';
 import { DIR_OPTION, ONE_TARGET_HELP } from './shared/folder.ts';
 import { selectClient } from './shared/names.ts';
-import { printable } from './shared/text.ts';
 import { VIA_OPTION } from './shared/via.ts';
 
 const OPTIONS = {
@@ -45,7 +44,7 @@ async function main(): Promise<number> {
   const isTerminal = process.stdin.isTTY && process.stdout.isTTY;
   const history = new History(parsed.values['no-history'] !== true);
   const lines = isTerminal ? new TerminalLines((line) => complete(client, line), history) : new PipedLines();
-  if (lines.isTerminal) console.log(`${client.title ?? printable(client.baseUrl)}: type help for a list of commands`);
+  if (lines.isTerminal) console.log(`${client.target}: type help for a list of commands`);
   const allSucceeded = await new Session(client, lines).run();
   lines.close();
   return allSucceeded || lines.isTerminal ? EXIT.DONE : EXIT.REFUSED;

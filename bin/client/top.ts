@@ -26,7 +26,7 @@ const inverse = (text: string): string => `\x1b[7m${text}\x1b[27m`;
 
 const HELP = 'q quit  p pause  r resume  s save  d shut down  i info  l log  t stack  / filter';
 const COMMANDS: Readonly<Record<string, string>> = { p: 'pause', r: 'resume', s: 'save-state' };
-const ANSWER = ' (y/N)';
+const ANSWER = ' [y/N]';
 const COMMAND_MS = 30_000;
 const QUIT_MS = 2000; // for pending commands
 const INDENT = ' '.repeat(10); // of the values in describeInfo()

@@ -10,7 +10,7 @@ import {
 } from '../shared/declared.ts';
 import { commandsOf, describeAuthor, describeCommand, haveQuestionsChanged } from '../shared/describe.ts';
 import { follow, type FollowedSystem, type FollowOptions, GOALS, observe, seen, withLimit } from '../shared/system.ts';
-import { type Body, excerptOf, printable } from '../shared/text.ts';
+import { type Body, excerpt, excerptOf, printable } from '../shared/text.ts';
 import { describeInfo, viewOf } from '../shared/view.ts';
 import { isComment, type Lines, type TerminalLines } from './lines.ts';
 
@@ -25,6 +25,7 @@ const SEEN_MS = 1000; // how long a question is shown until a line that is begun
 const SILENT_MS = 2500; // then a system counts as silent: the console sends a request every second
 const TICK_MS = 1000; // how often the prompt updates its duration
 
+const MAX_NAME = 40; // characters in the prompt
 export class Session {
   readonly #client: PrintableClient;
   readonly #lines: Lines;
@@ -154,7 +155,7 @@ export class Session {
 
   async #shutdown(reason: string | undefined): Promise<boolean> {
     const { isTerminal } = this.#lines;
-    const question = `Shut ${this.#client.target} down? (y/[N]) `;
+    const question = `Shut ${this.#client.target} down? [y/N] `;
     const piped = isTerminal ? null : await this.#lines.ask(); // reads the answer even if the request fails
     const reply = await this.#request('status');
     if (reply.fault === 'offline') return print(`already ${SystemStatus.OFFLINE}`);
@@ -237,7 +238,7 @@ const CHANGES: ReadonlyMap<string, string> = new Map([
   [SystemStatus.SHUTTING_DOWN.statusName, 'shutting down'],
 ]);
 
-/** The prompt: the target and the current status. Prints changes by others above it. */
+/** The prompt: the name and the current status. Prints changes by others above it. */
 class Prompt {
   /** The question that an answer without an id is for: the only one seen when the line was begun. Otherwise empty. */
   meant: string = '';
@@ -361,6 +362,7 @@ class Prompt {
     const isSilent = this.#isSilent() && this.#status !== SystemStatus.OFFLINE.statusName;
     const seconds = Math.floor((performance.now() - this.#heardAt) / 1000);
     const status = isSilent ? `${NO_ANSWER} for ${seconds} s` : this.#status;
-    return `control-console ${this.#client.target} (${paintStatus(status, isSilent ? NO_ANSWER : this.#status)}) > `;
+    const name = excerpt(this.#client.target.replace(/unix:.*\/(.+?)(?:\.sock)?$/, '$1'), MAX_NAME);
+    return `${name} (${paintStatus(status, isSilent ? NO_ANSWER : this.#status)}) > `;
   }
 }

@@ -6,11 +6,12 @@
 //
 //   console  A line `$ COMMAND` is typed into a terminal (bash, 120 columns); an incomplete command continues on the
 //            next line. The lines up to the next command are its output. Text after the prompts `… (…) > ` and
-//            `(y/[N]) ` is typed, `answer` after a time to read, and a line `^C` presses Ctrl-C. In a command, the id of
-//            a question stands for the latest one with this number that was printed. Ignored: words with a digit or at least 20 letters
-//            (numbers, dates, ids, keys), units of durations, widths of gaps, empty lines, the shell's lines about
-//            jobs, and what a long wait shows (`pausing … paused`, `… may still start`). `…` stands for any text; alone
-//            on its line, for any lines. All blocks of a page share one terminal, except those marked `background`.
+//            `[y/N] ` is typed, `answer` after a time to read, and a line `^C` presses Ctrl-C. In a command, the id of
+//            a question stands for the latest one with this number that was printed. Ignored: words with a digit or at
+//            least 20 letters (numbers, dates, ids, keys), units of durations, widths of gaps, empty lines, the shell's
+//            lines about jobs, and what a long wait shows (`pausing … paused`, `… may still start`). `…` stands for any
+//            text; alone on its line, for any lines. All blocks of a page share one terminal, except those marked
+//            `background`.
 //   sh       Runs as a script, which must exit with code 0.
 //   ts       Is type-checked against control.ts; undeclared names and packages count as `any`. Without an import of
 //            control.mts, it is a fragment: statements, or properties of the argument of launch().

@@ -60,13 +60,13 @@ describe('control-console on a terminal', { ...LIMIT, skip: lacks('script') }, (
     const { client } = await launch('train', { onPaused: () => paused.promise });
     const console = await terminal(t, 'train', env);
     const { shows, type, ended } = console;
-    const question = /Shut train down\? \(y\/\[N\]\) $/;
+    const question = /Shut train down\? \[y\/N\] $/;
 
     await t.test('shows the current status', async () => {
       await client.pause();
       await shows(new RegExp(`${prompt('pausing')}$`));
       paused.resolve();
-      await shows(/control-console train \(paused\) > $/);
+      await shows(/(?<!\S)train \(paused\) > $/);
       await type('status\r', shown('paused \\d+ s ago.*', 'paused'));
       await type('resume\r', shown('(.* … )?active \\(\\d+\\.\\d s\\)'));
     });
@@ -95,7 +95,7 @@ describe('control-console on a terminal', { ...LIMIT, skip: lacks('script') }, (
         await type(CTRL_C, /> $/);
       }
       await type('shutdown\r', question);
-      await completes(console, '', /^\s*y +n\s+Shut \S+ down\? \(y\/\[N\]\) $/);
+      await completes(console, '', /^\s*y +n\s+Shut \S+ down\? \[y\/N\] $/);
       await type('y\r', /offline \(\d+\.\d s\)/);
       assert.equal((await ended).code, 0);
     });

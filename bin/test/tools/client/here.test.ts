@@ -168,7 +168,7 @@ describe('control-console without a target', SUITE, () => {
     const first = await serve('train-5');
     const env = hereIs(folder, await freePort());
     const { type, shows } = await openTerminal(t, lineOf('console'), /train \(active\) > $/, { env });
-    await type('shutdown\r', /Shut train down\? \(y\/\[N\]\) $/);
+    await type('shutdown\r', /Shut train down\? \[y\/N\] $/);
     first.end();
     const { requests } = await serve('prod-6');
     await until(() => requests.length > 0);

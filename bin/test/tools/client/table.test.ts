@@ -74,7 +74,7 @@ describe('control-client top', SUITE, () => {
     write('/two\r');
     await showsLine(/; 'two' matches 1$/);
     for (const key of ['n', '\r', '\x1b', 'x']) {
-      await type('d', /Shut two down\? \(y\/N\)/);
+      await type('d', /Shut two down\? \[y\/N\]/);
       await type(key, /shutdown cancelled/);
     }
     assert.deepEqual(guest.posted(), []);
@@ -91,7 +91,7 @@ describe('control-client top', SUITE, () => {
     guest.set({ status: 'paused', ...holds[0], holds, post: { state: 'done' } });
     write('\x1b/two\r');
     await showsLine(/^two +7 +paused by ben/);
-    await type('r', /Resume two, paused by ben@desk: B leaks memory !+… \(y\/N\)/);
+    await type('r', /Resume two, paused by ben@desk: B leaks memory !+… \[y\/N\]/);
     await type('n', /resume cancelled/);
     assert.deepEqual(guest.posted(), []);
     await type('r', /Resume two, /);
@@ -362,7 +362,7 @@ describe('list and top of several machines', SUITE, () => {
     assert.match(lines()[2] ?? '', /^b +train +7 /);
     write('p');
     await showsLine(/^pause b\/train: /);
-    await type('d', /Shut b\/train down\? \(y\/N\)/);
+    await type('d', /Shut b\/train down\? \[y\/N\]/);
     write('n');
     await showsLine(/^shutdown cancelled$/);
     write('\r');

@@ -44,7 +44,7 @@ export async function counts({ type, text }: Terminal): Promise<void> {
 
 /** A pattern for a prompt, without an end anchor. */
 export function prompt(status: string): string {
-  return `control-console \\S+ \\(${status}\\) > `;
+  return `\\S+ \\(${status}\\) > `;
 }
 
 /** Checks the output of a command between its echo and the next prompt. */

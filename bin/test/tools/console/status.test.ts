@@ -113,7 +113,7 @@ describe('control-console and a system that does not respond', SUITE, () => {
     await shows(new RegExp(`${prompt('active')}$`));
     assert.deepEqual(posted(), []);
 
-    await type('shutdown\r', /down\? \(y\/\[N\]\) $/);
+    await type('shutdown\r', /down\? \[y\/N\] $/);
     await type('y\r', GIVES_UP);
     const summary = 'shutdown sent, but no response within \\d+(\\.\\d)? s: it may still take effect';
     await type(CTRL_C, shown(summary, '.*'));
@@ -150,9 +150,9 @@ describe('control-console and job control', { ...LIMIT, concurrency: 2, skip: la
 
     await t.test('keeps a question and a running command', async () => {
       await type('fg\r', new RegExp(`${prompt('active')}$`));
-      await type('shutdown\r', /down\? \(y\/\[N\]\) $/);
+      await type('shutdown\r', /down\? \[y\/N\] $/);
       await type(CTRL_Z, STOPPED);
-      await type('fg\r', /down\? \(y\/\[N\]\) $/);
+      await type('fg\r', /down\? \[y\/N\] $/);
       await type('n\r', shown('shutdown cancelled'));
       await type('save\r', GIVES_UP);
       await type(CTRL_Z, STOPPED);

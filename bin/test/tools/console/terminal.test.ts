@@ -4,11 +4,12 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { launchSystem, NO_TOKEN, startServer, TOKEN } from '../../helpers.ts';
+import { HOSTILE, launchSystem, NO_TOKEN, startServer, TOKEN } from '../../helpers.ts';
 import { lacks } from '../../needs.ts';
 import { startPuppet } from '../../puppet.ts';
 import { CTRL_C, LEFT } from '../../screen.ts';
 import { LIMIT } from '../../wait.ts';
+import { openSession } from '../client/systems.ts';
 import { ACTIVE, at, completes, prompt, shown, terminal } from './helpers.ts';
 
 const SUITE = { ...LIMIT, concurrency: 4, skip: lacks('script') };
@@ -24,6 +25,22 @@ describe('control-console on a terminal', SUITE, () => {
     await shows(new RegExp(`${prompt('offline')}$`));
     await type('shutdown\r', shown('already offline', 'offline')); // without a question
     await type('pause\r', shown('pause not sent: nothing listens at \\S+', 'offline'));
+  });
+
+  it('shows the name, the address or the socket of its system, cut and without control characters', async (t) => {
+    const { folder, env, serve } = openSession(t);
+    const { port } = await startPuppet(t, { name: HOSTILE });
+    const long = 'x'.repeat(42);
+    for (const name of ['train-5', 'a\x1b[2J\x9bb-6', `${long}-7`]) await serve(name);
+    const opened: [options: string, greeting: string, name: string][] = [
+      ['train', 'train', 'train'], ['6', 'a [2J b', 'a [2J b'], ['7', long, `${'x'.repeat(40)}…`],
+      [`--socket ${folder}/train-5.sock`, `unix:${folder}/train-5.sock`, 'train-5'],
+      [`http://127.0.0.1:${port}`, `127.0.0.1:${port}`, `127.0.0.1:${port}`],
+    ];
+    await Promise.all(opened.map(async ([options, greeting, name]) => {
+      const { text } = await terminal(t, options, env);
+      assert.ok(text().startsWith(`${greeting}: type help for a list of commands\n${name} (`), text());
+    }));
   });
 
   it('completes own commands and their parameters, and its own words without a response', async (t) => {

@@ -93,7 +93,7 @@ describe('a machine that leaves and comes back', SUITE, () => {
     a.comeBack();
     await Promise.all([
       watches[0].shows(/no answer[^]*a\/train  active/), keys.shows(/: no answer\na\/train: active$/m),
-      screen.shows(/no answer[^]*control-console a\/train \(active.*\) > $/), boardShows({ 'a/train': 'active' }),
+      screen.shows(/no answer[^]*(?<!\S)a\/train \(active.*\) > $/), boardShows({ 'a/train': 'active' }),
       mcpLists('active'),
     ]);
     keys.say('hit 0');
