@@ -20,13 +20,11 @@ const OPTIONS = {
 const HELP = `
 Usage: control-console [options] [TARGET]
 
-Controls a running system interactively. Also reads commands from a pipe, one per line. Lines that begin with # are
-comments.
+Controls a running system interactively, or by lines from a pipe; one that begins with # is a comment.
 
 ${Object.values(COMMANDS).map(helpOf).join('\n')}
 
-The program's own commands work the same way: evaluate points=200
-${REASON_HELP}
+${REASON_HELP}. The program's own commands work the same way: evaluate points=200.
 
 ${ONE_TARGET_HELP}
 

@@ -20,7 +20,7 @@ const parseMinutes = (option: string, text: string): number => parseDuration(opt
 
 const OPTIONS = {
   ...SERVER_OPTIONS,
-  name: { ...SERVER_OPTIONS.name, help: 'name of the system (default: CONTROL_NAME, or else control-demo)' },
+  name: { ...SERVER_OPTIONS.name, help: 'name of the system (default: CONTROL_NAME, or control-demo)' },
   until: { type: 'string', value: 'LOSS', help: 'end at this loss, from 1 to 100 (default: never)', parse: parseLoss },
   seed: { type: 'string', value: 'N', help: 'seed, from 0 to 4294967295 (default: random)', parse: parseSeed },
   load: { type: 'string', value: 'FILE', help: 'continue from a checkpoint; latest: from the newest in --states-dir' },

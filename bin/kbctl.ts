@@ -29,17 +29,10 @@ const OPTIONS = {
   ...ADDRESS_OPTIONS,
   dir: DIR_OPTION,
   via: VIA_OPTION,
-  'pause-key': {
-    type: 'string', value: 'KEYS', help: 'key combination that pauses (default alt+shift+p; on macOS, Alt is Option)',
-  },
-  'resume-key': { type: 'string', value: 'KEYS', help: 'key combination that resumes (default alt+shift+r)' },
-  'quit-key': {
-    type: 'string', value: 'KEYS',
-    help: 'key combination that quits control-kbctl (default alt+shift+q on Windows, otherwise none)',
-  },
-  backend: {
-    type: 'string', value: 'NAME', help: 'x11, evdev, terminal, macos or windows (default: chosen automatically)',
-  },
+  'pause-key': { type: 'string', value: 'KEYS', help: 'pauses (default alt+shift+p; on macOS, Alt is Option)' },
+  'resume-key': { type: 'string', value: 'KEYS', help: 'resumes (default alt+shift+r)' },
+  'quit-key': { type: 'string', value: 'KEYS', help: 'quits (default: alt+shift+q on Windows, none elsewhere)' },
+  backend: { type: 'string', value: 'NAME', help: 'x11, evdev, terminal, macos or windows (default: the best)' },
 } as const;
 
 const HELP = `

@@ -18,21 +18,21 @@ const OPTIONS = {
   via: VIA_OPTION,
   listen: {
     type: 'string', value: 'HOST:PORT', default: 'localhost:8390',
-    help: 'address of the page; port 0 picks a free one, 0.0.0.0 is every address of this machine (default ' +
-      'localhost:8390)',
+    help: 'address of the page (default localhost:8390); port 0 picks a free one, and 0.0.0.0 is every address of ' +
+      'this machine',
   },
   'allow-host': {
     ...SERVER_OPTIONS['allow-host'],
-    help: 'host name that browsers may use for the page: box.lan, .lan (all names in lan) or * (all names); may be ' +
+    help: 'host name by which browsers may call it: box.lan, .lan (all names in lan) or * (all names); may be ' +
       'repeated (default: only localhost, the HOST of --listen and IP addresses)',
   },
   'key-file': {
     type: 'string', value: 'PATH',
-    help: 'keep the key in this file, created if missing (default: a new key at each start)',
+    help: 'keep the key in this file (default: new at each start)',
   },
   'view-key-file': {
     type: 'string', value: 'PATH',
-    help: 'also keep a key in this file that shows everything but permits no commands and no answers',
+    help: 'keep a second key in this file, which permits no commands',
   },
 } as const;
 

@@ -19,8 +19,8 @@ export const answer: Verb = verb({
   example: "answer k3f-q2 --yes --reason 'looked at them'",
   options: {
     reason: SENDING.reason, by: SENDING.by,
-    yes: { type: 'boolean', help: 'answer: the same as true for the only parameter of the question' },
-    no: { type: 'boolean', help: 'answer: the same as false' },
+    yes: { type: 'boolean', help: 'answer: true for the only parameter of the question' },
+    no: { type: 'boolean', help: 'answer: false for the only parameter of the question' },
   },
   take(words, { yes, no }) {
     const id = isQuestionId(words[0] ?? '') ? `${words.shift()}` : ''; // without one, the only question that is open

@@ -9,8 +9,8 @@ const HOLD_DAYS = 30;
 const WITHIN = {
   type: 'string', value: 'SECONDS',
   parse: (option: string, text: string) => Math.ceil(parseDuration(option, text, 'seconds', 1, 'from 0') / 1000),
-  help: 'after this time, such as 30s, kill the program (shutdown), or stop it in the middle of its step (pause, ' +
-    'only under control-run); 0: at once',
+  help: 'after this time (0: at once), kill the program (shutdown), or stop it in its step (pause, only under ' +
+    'control-run)',
 } as const;
 
 export const pause: Verb = verb({
@@ -21,11 +21,11 @@ export const pause: Verb = verb({
     for: {
       type: 'string', value: 'SECONDS',
       parse: (option: string, text: string) => Math.ceil(parseDuration(option, text, 'seconds', HOLD_DAYS) / 1000),
-      help: 'pause: the system ends this pause after this time, such as 30m, as resume --mine does',
+      help: 'pause: the system ends it after this time, such as 30m',
     },
     until: {
       type: 'string', value: 'TIME', parse: (option: string, text: string) => parseFuture(option, text, HOLD_DAYS),
-      help: 'pause: the same at this time, such as 14:00 or 2026-11-23T14:00',
+      help: 'pause: the same at a time, 14:00 or 2026-11-23T14:00',
     },
     within: WITHIN,
   },
@@ -49,7 +49,7 @@ export const pause: Verb = verb({
 export const resume: Verb = verb({
   ...COMMANDS.resume,
   options: withWaiting({
-    mine: { type: 'boolean', help: 'resume: release only the hold of the sender (--by), and wait as --wait does' },
+    mine: { type: 'boolean', help: "resume: release only the sender's hold, and wait" },
   }),
   take: (_, values) => {
     checkSending('resume', values, values.mine);

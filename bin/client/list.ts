@@ -16,7 +16,7 @@ interface Listed {
 
 export const list: Verb = verb({
   name: 'list', elsewhere: ['ls', 'ps'], options: { timeout: TIMEOUT },
-  help: 'list the targets, or what runs here: name, process, status, since when, and target or detail',
+  help: 'list the targets, or what runs here',
   targets: () => ({ several: 'all', none: { exitCode: EXIT.DONE, json: undefined }, isQuick: true }),
   async run({ values, each }) {
     const all: Listed[] = [];

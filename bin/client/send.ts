@@ -16,14 +16,14 @@ const MAX_EXPIRES_S = 86_400;
 // ───── Options ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 export const SENDING = {
-  wait: { type: 'boolean', help: 'wait until the command is done, and print the new status or the returned value' },
+  wait: { type: 'boolean', help: 'wait until the command is done, and print the outcome' },
   timeout: {
     type: 'string', value: 'SECONDS', parse: (option: string, text: string): number => parseDuration(option, text),
-    help: 'time limit of --wait, such as 90s or 30m (default 30); with --wait, the command also expires at this time',
+    help: 'time limit of --wait (default 30); if given, the command then expires',
   },
   reason: { type: 'string', value: 'TEXT', help: 'why the command is sent; the system shows it' },
   by: {
-    type: 'string', value: 'TEXT', help: "who sends the command, instead of CONTROL_BY ('' for nobody)",
+    type: 'string', value: 'TEXT', help: "the sender, instead of CONTROL_BY ('' for nobody)",
     parse: (_: string, text: string): string => tidy(text), // as servers report it: a control character is no sender
   },
 } as const;

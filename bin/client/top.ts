@@ -319,7 +319,7 @@ async function readStack({ client }: FollowedSystem): Promise<string[]> {
 // ───── The verb ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 export const top: Verb = verb({
-  name: 'top', help: 'show the targets, or what runs here, in a live table with keys',
+  name: 'top', help: 'show the targets, or what runs here, as a live table',
   async run({ words, values, requestMs: timeoutMs }) {
     const isTerminal = process.stdout.isTTY && process.stdin.isTTY;
     if (!isTerminal || values.json === true) {

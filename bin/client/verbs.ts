@@ -1,6 +1,6 @@
 // The verbs of control-client, in the order of the help, and what is made of all of them: the options and the help.
 
-import { describeOptions, listOf, type Option, type Options, suggest, UsageError } from '../shared/cli.ts';
+import { describeOptions, listOf, type Option, type Options, suggest, UsageError, wrap } from '../shared/cli.ts';
 import { ADDRESS_OPTIONS, ENVIRONMENT_HELP } from '../shared/client.ts';
 import { COMMANDS, findCommand, helpOf, suggestCommand } from '../shared/commands.ts';
 import { isArgument } from '../shared/declared.ts';
@@ -20,7 +20,7 @@ import { watch } from './watch.ts';
 
 const dial: Verb = verb({
   name: 'dial', isLocal: true,
-  help: 'the far end of --via, over standard input and output: for a key that permits nothing else',
+  help: 'the far end of --via, over standard input and output: for an SSH key that permits nothing else',
   options: { 'no-log': { type: 'boolean', help: 'dial: tell no logs' } },
   run: ({ values }) => runDial(values['no-log'] !== true), // the input keeps it running
 });
@@ -29,7 +29,7 @@ const help: Verb = verb({
   ...COMMANDS.help,
   isLocal: true,
   take: (words) => words.length === 0 ? 'help' : findVerb(words.shift()).name,
-  run: ({ argument }) => console.log(helpOn(argument)),
+  run: ({ argument }) => console.log(wrap(helpOn(argument))),
 });
 
 export const VERBS: readonly Verb[] = [
@@ -68,8 +68,8 @@ export const OPTIONS: Options = {
   ...OWN,
   timeout: {
     ...TIMEOUT,
-    help: 'time limit of --wait and --mine (default 30), of wait (default: none), and of status, info, stack, list ' +
-      'and asks (at most 5, the default); a command sent with --wait and --timeout expires at this time',
+    help: 'time limit of --wait and --mine (default 30; if given, the command then expires), of wait (default: none), ' +
+      'and of status, info, stack, list and asks (at most 5)',
   },
   json: { type: 'boolean', help: 'print one line of JSON for each outcome or change' },
 };
@@ -121,12 +121,11 @@ ${ENVIRONMENT_HELP}
 
 Exit codes:
   0  success; shutdown --wait: also if the system was already offline
-  1  refused or failed: the queue is full, the token is wrong, the command failed, the status is unknown, …
-  2  usage error, no live system has the name, or the system does not take the arguments
+  1  refused or failed: wrong token, full queue, failed command, …
+  2  usage error, no live system has the name, or it does not take the arguments
   3  offline: no control server listens at the address
-  4  wait, --wait: not reached or not done in time; the command is still pending unless it has expired
-  5  no answer: the system does not respond, or its machine cannot be reached; the command may still take effect,
-     unless the error says 'not sent' or names the machine alone
+  4  not reached or done in time; the command is pending unless it has expired
+  5  no answer; the command may still take effect, unless the error says 'not sent' or names the machine alone
   6  wait: the system has ended before the status or the value
 `;
 
@@ -139,5 +138,5 @@ export function helpOn(word: string = 'help'): string {
   const { name, isLocal, options: own, example = name } = found;
   const taken = Object.entries({ ...OPTIONS, ...own }).filter(([option]) => takes(found, option));
   const options = isLocal ? {} : Object.fromEntries(taken);
-  return [helpOf(found), describeOptions(options), `Example: control-client ${example}\n${MORE_HELP}`].join('\n\n');
+  return [helpOf(found), describeOptions(options), `Example: control-client ${example}`, MORE_HELP].join('\n\n');
 }

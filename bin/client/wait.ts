@@ -11,7 +11,7 @@ const ARGUMENT = { name: 'STATUS', values: STATUS_WORDS, other: "a quoted condit
 
 export const wait: Verb = verb({
   name: 'wait', argument: ARGUMENT, example: 'wait paused --timeout 60',
-  help: `wait for a status (${listOf(STATUS_WORDS)}), or for a field of the detail: wait 'loss < 0.1'`,
+  help: `wait for ${listOf(STATUS_WORDS)}, or for a value: wait 'loss < 0.1'`,
   options: { timeout: { ...TIMEOUT, help: 'time limit, such as 90s or 30m (default: none)' } },
   take(words) {
     if (OPERATOR.test(words[1] ?? '')) words.unshift(words.splice(0, 3).join(' ')); // wait loss '<' 0.1

@@ -19,7 +19,7 @@ const ASK = 'ask';
 const ON = { name: 'status of --on', values: [...STATUS_WORDS, wordOf(NO_ANSWER), ASK] };
 
 export const watch: Verb = verb({
-  name: 'watch', help: 'print each new status and each command that is done, until interrupted',
+  name: 'watch', help: 'print each new status and each command that is done',
   example: `watch --exec 'notify-send "$CONTROL_TARGET: $CONTROL_STATUS"' --on paused,offline`,
   options: {
     exec: {
@@ -30,7 +30,7 @@ export const watch: Verb = verb({
     on: {
       type: 'string', value: 'STATUS,…', completion: ON.values,
       parse: (_: string, text: string) => text.split(',').map((word) => parseChoice(ON, word)),
-      help: `watch: run CMD for these statuses only, or for each question (${ASK})`,
+      help: `watch: run CMD only for these statuses (${ASK}: questions)`,
     },
   },
   take(_, { on, exec }) {

@@ -1,7 +1,7 @@
 // A session of the console: runs commands, and shows the status in the prompt.
 
 import { SystemStatus } from '../../control.ts';
-import { paintError, paintStatus, UsageError } from '../shared/cli.ts';
+import { paintError, paintStatus, UsageError, wrap } from '../shared/cli.ts';
 import { BY, NO_ANSWER, obstacleIn, type PrintableClient, type PrintableReply, statusNameOf } from '../shared/client.ts';
 import { COMMANDS as ALL, findCommand, helpOf, REASON_HELP, suggestCommand } from '../shared/commands.ts';
 import {
@@ -15,6 +15,7 @@ import { describeInfo, viewOf } from '../shared/view.ts';
 import { isComment, type Lines, type TerminalLines } from './lines.ts';
 
 const COMMANDS = Object.values(ALL);
+const REASONED = [...CONTROL_COMMANDS, 'withdraw']; // a reason may follow
 const NO_COMMANDS = 'the program declares no commands';
 const FOLLOW_MS = 30_000;
 const REQUEST_MS = 30_000; // longer than the client's own limit
@@ -24,8 +25,8 @@ const PROMPT_MS = 250; // how long the prompt waits for the status
 const SEEN_MS = 1000; // how long a question is shown until a line that is begun can mean it
 const SILENT_MS = 2500; // then a system counts as silent: the console sends a request every second
 const TICK_MS = 1000; // how often the prompt updates its duration
-
 const MAX_NAME = 40; // characters in the prompt
+
 export class Session {
   readonly #client: PrintableClient;
   readonly #lines: Lines;
@@ -61,7 +62,7 @@ export class Session {
     if (command.name === 'help' && words.length < 2) return this.#help(words[0]);
     if (command.name === 'answer') return this.#answer(words);
     if (command.name === 'withdraw') return this.#withdraw(line);
-    const takesReason = CONTROL_COMMANDS.includes(command.name);
+    const takesReason = REASONED.includes(command.name);
     if (words.length > 0 && !takesReason) return fail(`unexpected argument '${words.at(-1)}' after ${command.name}`);
     if (words[0]?.startsWith('--') === true) return fail(`'${words[0]}' is an option of control-client, not a reason`);
     const reason = line.replace(/^\S+\s*/, '') || undefined; // as typed, with quotes and apostrophes
@@ -79,11 +80,12 @@ export class Session {
   /** Explains one command or all. The own commands of the program are listed only if it responds. */
   async #help(topic: string | undefined): Promise<boolean> {
     const command = topic === undefined ? undefined : findCommand(COMMANDS, topic);
-    if (command !== undefined) return print(helpOf(command));
-    if (topic === undefined) print(COMMANDS.map(helpOf).join('\n'));
+    const hint = REASONED.includes(`${command?.name}`) ? '; a reason may follow' : '';
+    if (command !== undefined) return print(wrap(helpOf(command) + hint));
+    if (topic === undefined) print(wrap(COMMANDS.map(helpOf).join('\n')));
     const info = await this.#request('info', HELP_MS);
     const accepts = acceptedBy(info.body);
-    if (topic === undefined) return print(`${describeAccepts(accepts)}\n\n${REASON_HELP}`.replace(/^\n/, ''));
+    if (topic === undefined) return print(`${describeAccepts(accepts)}\n\n${wrap(REASON_HELP)}`.replace(/^\n/, ''));
     const declaration = accepts.get(topic);
     if (declaration === undefined) return failUnknown(topic, accepts.keys());
     return print(describeAccepts(new Map([[topic, declaration]])));

@@ -1,6 +1,7 @@
 // The command line of control-mcp.
 
 import { describeOptions, parseOptions, UsageError } from '../shared/cli.ts';
+import { REACH_HELP } from '../shared/client.ts';
 import { COMMAND, RESERVED } from '../shared/declared.ts';
 import { ALL_OPTION, DIR_OPTION, TARGET_HELP, TARGETS_FILE_OPTION } from '../shared/folder.ts';
 import { VIA_OPTION } from '../shared/via.ts';
@@ -14,27 +15,23 @@ const OPTIONS = {
   allow: {
     type: 'string', multiple: true, value: 'LIST',
     help: 'what else the assistant may do: resume, shutdown, run:COMMAND for an own command of a program, or all; ' +
-      'separated by commas, or in several options',
+      'separated by commas',
   },
 } as const;
 
 const HELP = `
 Usage: control-mcp [options] [TARGET ...]
 
-Lets an assistant watch and control systems: a server of the Model Context Protocol over standard input and output,
-which the assistant starts. The assistant can list and inspect systems, wait for them, pause them and save checkpoints.
-Everything else requires --allow. It sees the questions of programs, but never answers them.
+Lets an assistant list, inspect, await and pause systems and save checkpoints: a server of the Model Context Protocol
+over standard input and output, which the assistant starts. Everything else requires --allow. It sees the questions of
+programs, but never answers them.
 
 ${TARGET_HELP}
 Without TARGET, control-mcp uses the address in the environment, or else everything that runs here.
 
 ${describeOptions(OPTIONS)}
 
-Environment variables (options and targets take precedence):
-  CONTROL_HOST, CONTROL_PORT, CONTROL_SOCKET   the address of the system
-  CONTROL_DIR                                  the only folder of systems
-  CONTROL_VIA                                  other machines, separated by commas
-  CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token, or the path of a file with it, if the system requires one
+${REACH_HELP}
 
 Exit codes: 0 standard input was closed, 2 usage error.
 `;

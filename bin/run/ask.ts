@@ -16,14 +16,14 @@ const OPTIONS = {
   },
   parameters: {
     type: 'string', value: 'JSON',
-    help: `what the answer consists of, such as '{"file":{"type":"string"}}': prints it as JSON (default: yes or no)`,
+    help: `what the answer consists of, and is printed as: '{"file":{"type":"string"}}' (default: yes or no)`,
     parse: parseJson,
   },
   key: { type: 'string', value: 'KEY', help: 'names a decision: its answer, also a no, is for ever' },
 } as const satisfies Options;
 
 const HELP = `
-Usage: control-run ask MESSAGE [--timeout SECONDS] [--key KEY] [--parameters JSON]
+Usage: control-run ask MESSAGE [options]
 
 Asks whoever controls the program, and waits for the answer. For any process of a program under control-run.
 

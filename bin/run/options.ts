@@ -21,13 +21,13 @@ const OPTIONS = {
   },
   'save-command': {
     type: 'string', value: 'CMD',
-    help: 'save-state runs this shell command: exit code 0 means saved, and the last line of output is the result; ' +
-      'CONTROL_PID is the process id of the program',
+    help: 'save-state runs this shell command, with the process id in CONTROL_PID: exit code 0 means saved, and the ' +
+      'last line of output is the result',
     parse: parseText,
   },
   'pause-command': {
     type: 'string', value: 'CMD',
-    help: 'pause runs this shell command first, and fails if it fails; CONTROL_REASON is the reason',
+    help: 'pause runs this shell command first, with the reason in CONTROL_REASON, and fails if it fails',
     parse: parseText,
   },
   'resume-command': { type: 'string', value: 'CMD', help: 'resume runs this shell command last', parse: parseText },
@@ -38,35 +38,35 @@ const OPTIONS = {
   },
   grace: {
     type: 'string', value: 'SECONDS', default: '10',
-    help: 'time for the program to save after --save-signal, to end after SIGTERM, and for a shell command once ' +
-      'another command waits (default 10)',
+    help: 'time to save after --save-signal, to end after SIGTERM, and for a shell command once another command ' +
+      'waits (default 10)',
     parse: parseDuration,
   },
   'force-stop': {
     type: 'string', value: 'SECONDS',
-    help: 'stop a program on CONTROL_FD that has not paused by then (default: when another command has waited for ' +
+    help: 'stop a program on CONTROL_FD that has not paused by then (default: once another command has waited for ' +
       '--grace)',
     parse: parseDuration,
   },
   restart: {
     type: 'string', value: 'on-failure[:N]',
-    help: 'restart the program if it fails, up to N times in a row, after 1 s, 2 s, 4 s … 60 s (default: never)',
+    help: 'restart the program if it fails, up to N times in a row, after 1 s, 2 s, 4 s … 60 s',
     parse: parseRestart,
   },
   ...LOG_OPTIONS,
   quiet: { type: 'boolean', help: 'print only errors and warnings' },
-  python: { type: 'boolean', help: 'print a module with which a Python program takes commands itself' },
-  ranks: { type: 'boolean', help: 'print a module beside it, for all ranks of torch.distributed or mpi4py' },
+  python: { type: 'boolean', help: 'print control.py: a Python program takes commands itself' },
+  ranks: { type: 'boolean', help: 'print ranks.py: so do all ranks of torch or MPI' },
 } as const satisfies Options;
 
 const HELP = `
 Usage: control-run [options] [--] COMMAND [ARGUMENT…]
-       control-run ask MESSAGE [--timeout SECONDS] [--key KEY] [--parameters JSON]
+       control-run ask MESSAGE [options]
        control-run --python > control.py; control-run --ranks > ranks.py
 
 Runs a program with a web API that pauses, resumes, saves and ends all its processes.
 
-  pause        stops all processes (SIGSTOP); clocks run on, and connections may time out
+  pause        stops all processes (SIGSTOP); clocks and timeouts run on
   resume       continues them
   save-state   requires --save-signal or --save-command
   shutdown     saves if it can; cancelled if that fails; then sends SIGTERM and, after --grace, SIGKILL

@@ -124,7 +124,7 @@ export function parseOptions<const T extends Options>(
   const { help: wantsHelp, version: wantsVersion } = parsed.values as { help?: boolean; version?: boolean };
   if (wantsHelp || wantsVersion) {
     const text = typeof help === 'string' ? help : help(parsed.positionals[0]);
-    console.log(wantsHelp ? text.replaceAll(/^\n|\n$/g, '') : VERSION);
+    console.log(wantsHelp ? wrap(text.replaceAll(/^\n|\n$/g, '')) : VERSION);
     return null;
   }
   const given = new Map<string, string>();
@@ -160,8 +160,9 @@ function describeParseError(error: NodeJS.ErrnoException, options: Options): str
 
 // ───── The help ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-const LABEL_WIDTH = 21;
-const WIDTH = 120;
+const LABEL_WIDTH = 22;
+/** A label and the space after it, the name of the tool in a usage or an example, or only space. */
+const START = /^(?:( +\S.*?) {2,}|(?:Usage:|Example:| {6}) \S+ | *)/;
 
 /** The lines of all options in the help. */
 export function describeOptions(options: Options): string {
@@ -172,19 +173,26 @@ export function describeOptions(options: Options): string {
   return lines.join('\n');
 }
 
-/** An indented label and what it means, wrapped. */
+/** An indented label and what it means, to be wrapped. */
 export function helpLine(label: string, help: string): string {
-  let text = `  ${label}`.padEnd(LABEL_WIDTH - 1);
-  let column = text.length < LABEL_WIDTH ? text.length : WIDTH; // a long label has a line of its own
-  for (const word of help.split(' ')) {
-    if (column + 1 + word.length > WIDTH) {
-      text += `\n${' '.repeat(LABEL_WIDTH - 1)}`;
-      column = LABEL_WIDTH - 1;
+  return `${`  ${label}`.padEnd(LABEL_WIDTH - 2)}  ${help}`;
+}
+
+/** Fills paragraphs for the width of the terminal. What follows a label stays in a column; a long label is alone. */
+export function wrap(text: string, columns: number = process.stdout.columns || 80): string {
+  const width = Math.max(40, Math.min(columns, 120));
+  const lines = text.replaceAll(/(?<=^\S.*)\n(?=\S)/gm, ' ').split('\n').flatMap((line) => {
+    const [start = '', label = ''] = START.exec(line) ?? [];
+    const indent = ' '.repeat(label.length > LABEL_WIDTH - 2 ? LABEL_WIDTH : start.length);
+    const rows = start.length > indent.length ? [start, indent] : [start];
+    for (const word of line.slice(start.length).split(' ')) {
+      const row = rows.pop() as string;
+      const fits = row.length + word.length <= width || row.trim() === '';
+      rows.push(...fits ? [`${row}${word} `] : [row, `${indent}${word} `]);
     }
-    text += ` ${word}`;
-    column += 1 + word.length;
-  }
-  return text;
+    return rows.map((row) => row.trimEnd());
+  });
+  return lines.join('\n');
 }
 
 /** `pause, resume or shutdown`. */

@@ -244,57 +244,54 @@ export function describeUnknown(status: string): string {
 /** Options of the clients. */
 export const ADDRESS_OPTIONS: { host: TextOption; port: TextOption; socket: TextOption } = {
   host: {
-    type: 'string', value: 'HOST', help: `host name or IP address of the system (default with --port: ${DEFAULT_HOST})`,
-    completion: 'hosts',
+    type: 'string', value: 'HOST', completion: 'hosts',
+    help: `host name or IP address (default with --port: ${DEFAULT_HOST})`,
   },
   port: { type: 'string', value: 'PORT', help: `port of its web API (default with --host: ${DEFAULT_PORT})` },
-  socket: {
-    type: 'string', value: 'PATH', help: 'Unix socket of its web API; replaces --host and --port', completion: 'files',
-  },
+  socket: { type: 'string', value: 'PATH', help: 'Unix socket instead of --host and --port', completion: 'files' },
 };
 
 /** Options of the tools that serve a web API. */
 export const SERVER_OPTIONS: Record<'host' | 'port' | 'socket' | 'name', TextOption> & { 'allow-host': ListOption } = {
-  host: {
-    type: 'string', value: 'HOST', help: `host name or IP address of the web API (default ${DEFAULT_HOST})`,
-  },
-  port: {
-    type: 'string', value: 'PORT', help: `port of the web API; 0 picks a free one (default ${DEFAULT_PORT})`,
-  },
+  host: { type: 'string', value: 'HOST', help: `host name or IP address of the web API (default ${DEFAULT_HOST})` },
+  port: { type: 'string', value: 'PORT', help: `port of the web API; 0 picks a free one (default ${DEFAULT_PORT})` },
   socket: {
     type: 'string', value: 'PATH',
-    help: 'Unix socket of the web API; replaces --host and --port. A PATH that ends in / is a folder: the socket is ' +
-      'NAME-PID.sock in it (default: beside the port, in CONTROL_DIR, or else $XDG_RUNTIME_DIR/control/, ' +
-      '/run/user/UID/control/ or /tmp/control-UID/)',
+    help: 'Unix socket instead of --host and --port; a PATH that ends in / is a folder for NAME-PID.sock (default: ' +
+      'beside the port, in CONTROL_DIR, or else $XDG_RUNTIME_DIR/control/, /run/user/UID/control/ or ' +
+      '/tmp/control-UID/)',
   },
   'allow-host': {
     type: 'string', multiple: true, value: 'NAME',
-    help: 'host name that clients may use for the web API: box.lan, .lan (all names in lan) or * (all names); may be ' +
+    help: 'host name by which clients may call it: box.lan, .lan (all names in lan) or * (all names); may be ' +
       'repeated (default: only localhost, --host and IP addresses)',
   },
-  name: {
-    type: 'string', value: 'NAME',
-    help: 'name of the system (default: CONTROL_NAME, or else the name of the script or program)',
-  },
+  name: { type: 'string', value: 'NAME', help: 'name of the system (default: CONTROL_NAME, or the program)' },
 };
 
 /** For the help of each server. */
 export const SERVER_ENVIRONMENT_HELP: string = `
 Environment variables (options take precedence):
-  CONTROL_NAME                                 the name of the system
-  CONTROL_DIR                                  the only folder for its socket
-  CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token that clients must send, or the path of a file with it
+  CONTROL_NAME        the name of the system
+  CONTROL_DIR         the only folder for its socket
+  CONTROL_TOKEN       the token that clients must send
+  CONTROL_TOKEN_FILE  or the path of a file with it
 `.trim();
 
-/** For the help of each client. */
-export const ENVIRONMENT_HELP: string = `
+/** For the help of a client whose commands have a sender of their own. */
+export const REACH_HELP: string = `
 Environment variables (options and targets take precedence):
-  CONTROL_HOST, CONTROL_PORT, CONTROL_SOCKET   the address of the system
-  CONTROL_DIR                                  the only folder of systems
-  CONTROL_VIA                                  other machines, separated by commas
-  CONTROL_TOKEN, CONTROL_TOKEN_FILE            the token, or the path of a file with it, if the system requires one
-  CONTROL_BY                                   the sender of commands, which the system shows (default: user@machine)
+  CONTROL_HOST        the address of the system, with CONTROL_PORT
+  CONTROL_SOCKET      or the path of its socket
+  CONTROL_DIR         the only folder of systems
+  CONTROL_VIA         other machines, separated by commas
+  CONTROL_TOKEN       the token, if the system requires one
+  CONTROL_TOKEN_FILE  or the path of a file with it
 `.trim();
+
+/** For the help of all others. */
+export const ENVIRONMENT_HELP: string = `${REACH_HELP}
+  CONTROL_BY          the sender of commands (default: user@machine)`;
 
 /** The options that make up an address. */
 export const ADDRESS_PARTS = ['host', 'port', 'socket'] as const;

@@ -30,25 +30,18 @@ export const COMMANDS: Readonly<
     name: 'save-state', words: ['save'], elsewhere: ['checkpoint', 'snapshot'], help: 'save a checkpoint',
   },
   shutdown: { name: 'shutdown', elsewhere: ['stop', 'kill', 'halt', 'exit', 'quit'], help: 'shut the system down' },
-  run: {
-    name: 'run', argument: { name: 'NAME' },
-    help: "run one of the program's own commands, such as evaluate points=200; without NAME, list them",
-  },
-  answer: {
-    name: 'answer', argument: { name: '[ID]' },
-    help: 'answer a question, such as approved=true; without ID, the only open one, unless it is new',
-  },
+  run: { name: 'run', argument: { name: 'NAME' }, help: 'run an own command of the program; without NAME, list them' },
+  answer: { name: 'answer', argument: { name: '[ID]' }, help: 'answer a question; without ID, the only open one' },
   withdraw: {
     name: 'withdraw', elsewhere: ['cancel', 'abort', 'undo', 'revoke'], argument: { name: 'ID' },
-    help: 'take back a command that waits, such as k3f-7; info shows the ids',
+    help: 'take back a command that waits; info shows the ids',
   },
   help: { name: 'help', words: ['h', '?'], help: 'print this help' },
   quit: { name: 'quit', words: ['q', 'exit'], help: 'quit the console; the system is unaffected' },
 };
 
 /** For the help of the console. */
-export const REASON_HELP: string =
-  'The rest of the line after pause, resume, save, shutdown or withdraw ID is the reason: pause GPU needed until noon';
+export const REASON_HELP = 'A reason may follow pause, resume, save, shutdown, withdraw ID: pause GPU needed';
 
 /** Finds a command by any of its words, in any case. */
 export function findCommand<T extends Command>(commands: readonly T[], word: string): T | undefined {

@@ -1,7 +1,7 @@
 // What a program declares in /api/info, its own commands and its questions: how they are typed, shown and completed.
 // The server may be any program, so every field may have any type and text.
 
-import { helpLine, UsageError } from './cli.ts';
+import { helpLine, UsageError, wrap } from './cli.ts';
 import {
   ageOf, type Body, clockTime, describeDuration, excerpt, excerptOf, excerptOfJson, isRecord, MAX_VALUE_LENGTH,
   textOfJson, timeIn,
@@ -106,7 +106,7 @@ function readValue(text: string, type: unknown): boolean | number | string {
 /** Lines for the help: each command, what it does, and its parameters. */
 export function describeAccepts(accepts: Accepts): string {
   const lines = [...accepts].flatMap(([name, { description, parameters }]) => {
-    return [helpLine(name, description), ...[...parameters].map(describeParameter)];
+    return [wrap(helpLine(name, description)), ...[...parameters].map(describeParameter)];
   });
   return lines.map((line) => line.trimEnd()).join('\n');
 }
@@ -116,7 +116,7 @@ export function describeParameter([name, parameter]: [string, Body]): string {
   const { default: initial, description } = parameter;
   const need = initial === undefined ? 'required' : `default ${excerptOfJson(initial) || "''"}`;
   const help = excerptOf(description);
-  return helpLine(`  ${name}`, `${excerpt(formOf(parameter))} (${need})${help && `: ${help}`}`);
+  return wrap(helpLine(`  ${name}`, `${excerpt(formOf(parameter))} (${need})${help && `: ${help}`}`));
 }
 
 /** In the words of the server's error messages, except for booleans, which users type as true or false. */

@@ -13,25 +13,26 @@ import { printable } from './text.ts';
 /** The option for a file with targets. */
 export const TARGETS_FILE_OPTION: TextOption = {
   type: 'string', value: 'FILE', completion: 'files',
-  help: 'targets, one per line, with # comments; TARGET token-file=PATH gives a target its own token',
+  help: 'a target per line, and # comments; TARGET token-file=PATH has its own token',
 };
 
 /** The same, or standard input. */
-export const TARGETS_OPTION: TextOption = { ...TARGETS_FILE_OPTION, help: `${TARGETS_FILE_OPTION.help}; - is stdin` };
+export const TARGETS_OPTION: TextOption = {
+  ...TARGETS_FILE_OPTION, help: `${TARGETS_FILE_OPTION.help}; - is standard input, without tokens`,
+};
 
 /** For the help of each tool that takes targets. */
 export const TARGET_HELP: string = `
-TARGET is the NAME, NAME-PID or PID of a system that runs here, a pattern of names ('train-*', 'job-?'), or an address:
-HOST:PORT, :PORT, http://HOST, an IP address, localhost, unix:PATH, or a PATH that begins with / or ./. With --via, it
-is on the machine whose LABEL (default: the host) precedes it: gpu1/train, gpu1/:8391, or gpu1/ for all its systems; a
-name without LABEL means all machines. Here are the systems of this user in the folders --dir, and at localhost:8391.
+TARGET is the NAME, NAME-PID or PID of a system of this user that runs here, a pattern of names ('train-*', 'job-?'), or
+an address: HOST:PORT, :PORT, http://HOST, an IP address, unix:PATH, or a PATH that begins with / or ./. With --via, the
+LABEL of its machine (default: the host) precedes it: gpu1/train, gpu1/:8391, or gpu1/ for all its systems; a name
+without LABEL means all machines.
 `.trim();
 
 /** The same for a tool that takes one. */
 export const ONE_TARGET_HELP: string = `
-TARGET is the NAME, NAME-PID or PID of a system of this user that runs here, or an address: HOST:PORT, :PORT, unix:PATH
-or a PATH that begins with / or ./. With --via, the LABEL of its machine (default: the host) may precede it: gpu1/train.
-Without TARGET, it is the only system that runs here.
+TARGET is the NAME, NAME-PID or PID of a system, HOST:PORT, :PORT or unix:PATH; with --via gpu1, also gpu1/NAME. Without
+TARGET, it is the only system that runs here.
 `.trim();
 
 /** For tools that take several. */
@@ -91,8 +92,7 @@ export async function inParallel<T, R>(items: readonly T[], work: (item: T) => P
 /** The option that names the folder. */
 export const DIR_OPTION: TextOption = {
   type: 'string', value: 'DIR', completion: 'files',
-  help: 'the only folder of the Unix sockets of systems (default: CONTROL_DIR, or else $XDG_RUNTIME_DIR/control/, ' +
-    '/run/user/UID/control/ and /tmp/control-UID/)',
+  help: 'the only folder of systems (default: those of this user)',
 };
 
 const IS_WINDOWS = process.platform === 'win32';

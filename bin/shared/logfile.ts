@@ -13,7 +13,7 @@ export const LOG_OPTIONS: { log: TextOption; 'no-log': Option & { type: 'boolean
   log: {
     type: 'string', value: 'FILE',
     help: 'log commands, statuses, starts and ends to this file (default: NAME@HOST.jsonl in ' +
-      '$XDG_STATE_HOME/control/, or else in ~/.local/state/control/)',
+      '$XDG_STATE_HOME/control/ or ~/.local/state/control/)',
   },
   'no-log': { type: 'boolean', help: 'log nothing' },
 };

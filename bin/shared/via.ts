@@ -568,8 +568,7 @@ function refusalIn(data: Buffer): Error {
 /** The option that names machines. */
 export const VIA_OPTION: ListOption = {
   type: 'string', multiple: true, value: '[LABEL=]CMD', completion: 'hosts',
-  help: 'another machine, as if on it: CMD is a host for ssh, or a command that runs others there, such as ' +
-    "'docker exec -i web'; may be repeated (default: CONTROL_VIA, such as 'gpu1, gpu2')",
+  help: "another machine: CMD is a host for ssh, or what runs commands there ('docker exec -i web'); may be repeated",
 };
 
 /** Which systems are meant by names: those of machines, in a folder. */
