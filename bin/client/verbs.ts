@@ -20,7 +20,8 @@ import { watch } from './watch.ts';
 
 const dial: Verb = verb({
   name: 'dial', isLocal: true,
-  help: 'the far end of --via, over standard input and output: for an SSH key that permits nothing else',
+  help: 'the far end of --via, for a key that permits nothing else in authorized_keys: restrict,command="control-client ' +
+    'dial" ssh-ed25519 … It reaches all sockets and ports that its user does',
   options: { 'no-log': { type: 'boolean', help: 'dial: tell no logs' } },
   run: ({ values }) => runDial(values['no-log'] !== true), // the input keeps it running
 });
