@@ -67,13 +67,13 @@ function fail({ message }) {
 }
 `;
 const START = `${MAIN}\nmain().catch(fail).finally(() => process.disconnect?.());\n`;
-const IMPORT_SOURCE = "import { SystemStatus, WebApiServer } from './control.ts';\n";
+const importFrom = (path: string): string => `import { SystemStatus, WebApiServer } from '${path}';\n`;
 
 /** The files of every cell, next to a copy of control.ts. */
 const FILES = {
   'package.json': '{ "type": "module" }',
-  'host.ts': IMPORT_SOURCE + START,
-  'host.mjs': `import { SystemStatus, WebApiServer } from 'runtime-control';\n${START}`,
+  'host.ts': importFrom('./control.ts') + START,
+  'host.mjs': importFrom('runtime-control') + START,
   'host.cjs': `const { SystemStatus, WebApiServer } = require('runtime-control');\n${START}`,
 };
 
@@ -114,7 +114,7 @@ const JEST: Cell = {
     'babel.config.json': `{
       "presets": [["@babel/preset-env", { "targets": { "node": "20" } }], "@babel/preset-typescript"]
     }`,
-    'host.test.ts': `${IMPORT_SOURCE}${MAIN}\ntest('a host', main, 60_000);\n`,
+    'host.test.ts': `${importFrom('./control.ts')}${MAIN}\ntest('a host', main, 60_000);\n`,
   },
   host: 'jest --coverage',
 };
@@ -205,6 +205,23 @@ const TYPESCRIPT: readonly Cell[] = ['5.8', '7'].flatMap((version) => ['strict',
   build: compiling(version, kind === 'strict' ? STRICT : '--strict false'),
 })));
 
+/** Compiles control.ts to CommonJS, which `require()` loads. */
+const COMMONJS: readonly Cell[] = ([
+  ['`module: commonjs` for ES2015', 'commonjs --target es2015 --lib es2022', 'control.ts', './control'],
+  ['`module: nodenext`', 'nodenext', 'control.ts', './control.js'],
+  ['`control.mts` in `module: nodenext`', 'nodenext', 'control.mts', './control.mjs'],
+] as const).map(([name, options, copy, path]) => ({
+  name, node: '20.19.0', install: 'typescript-7@npm:typescript@7 @types/node@20',
+  files: {
+    'package.json': '{}',
+    [copy]: readFileSync('control.ts', 'utf8'),
+    'main.ts': `// @ts-nocheck\n${importFrom(path)}${START}`,
+  },
+  build: 'node ../node_modules/typescript-7/bin/tsc main.ts --types node --strict false --outDir out ' +
+    `--module ${options}`,
+  host: 'node out/main.js',
+}));
+
 const MCP: Cell = { name: '', files: { 'client.mjs': readFileSync('bin/dev/mcp-clients.mjs', 'utf8') } };
 const SDK_1 = '@modelcontextprotocol/sdk';
 const SDK_2 = '@modelcontextprotocol/client';
@@ -247,6 +264,7 @@ const TABLE: Readonly<Record<string, readonly Cell[]>> = {
     { name: 'Node with `--permission` alone', host: "node --permission --allow-fs-read='*' host.mjs",
       says: /^Cannot serve at localhost:\d+: Access to this API has been restricted\. Use --allow-worker/ },
   ],
+  'TypeScript to CommonJS': COMMONJS,
   TypeScript: TYPESCRIPT,
   'MCP clients of control-mcp': [
     { ...MCP, name: 'SDK 1', install: `${SDK_1}@1`,
