@@ -123,10 +123,8 @@ function refuseAddress({ host, port, socket }: Address): void {
  * @throws {UsageError} If a target or a file is invalid.
  * @throws {Error} If there are targets, but their machines cannot be reached.
  */
-export async function setUp(
-  { words, sources, keyFile, viewKeyFile }: CommandLine,
-  timeoutMs: number,
-): Promise<Setup> {
+export async function setUp(commandLine: CommandLine, timeoutMs: number): Promise<Setup> {
+  const { words, sources, keyFile, viewKeyFile } = commandLine;
   const selection = await select(words, { ...sources, timeoutMs }, 'later');
   const { targets } = selection;
   const folders = sources.dir === undefined ? selection.folders : foldersOf(sources); // beside the targets

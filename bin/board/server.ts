@@ -10,7 +10,7 @@ import { CONTROL_COMMANDS } from '../shared/declared.ts';
 import { isRecord } from '../shared/text.ts';
 import { formatMetrics, METRICS_TYPE } from './metrics.ts';
 import type { AddressInfo, Socket } from 'node:net';
-import type { Limits } from './system.ts';
+import type { BoardSystem, Limits } from './system.ts';
 import type { Systems } from './systems.ts';
 
 const MAX_WAIT_S = 30;
@@ -82,13 +82,15 @@ async function route(context: Context, request: IncomingMessage, response: Serve
     const news = await systems.newsSince(parseVersion(query.get('since')), secondsToWait(request) * 1000, end.signal);
     return send(response, 200, { canPress, ...news });
   }
-  const unknown = (id: string): Refusal => new Refusal(404, `No system has the id ${id}: GET /api/systems lists them`);
+  const get = (id: string): BoardSystem => {
+    const found = systems.all.find((one) => one.id === Number(id));
+    if (found === undefined) throw new Refusal(404, `No system has the id ${id}: GET /api/systems lists them`);
+    return found;
+  };
   const [, part, read] = /^\/api\/(log|stack)s\/(\d+)$/.exec(path) ?? [];
   if (read !== undefined) {
     checkMethod(request, 'GET');
-    const lines = await (part === 'log' ? systems.readLog(Number(read)) : systems.readStack(Number(read)));
-    if (lines === undefined) throw unknown(read);
-    return send(response, 200, lines);
+    return send(response, 200, await (part === 'log' ? get(read).readLog() : get(read).readStack()));
   }
   if (path === '/metrics') {
     checkMethod(request, 'GET');
@@ -100,21 +102,20 @@ async function route(context: Context, request: IncomingMessage, response: Serve
     checkMethod(request, 'POST');
     const given = [query.get('id') ?? '', query.get('reason') ?? ''] as const;
     const values = how === 'answer' ? await readArguments(request) : undefined;
-    const outcome = await systems.settle(Number(settled), how, ...given, values);
-    if (outcome === undefined) throw unknown(settled);
-    return send(response, ...outcome);
+    return send(response, ...await get(settled).settle(how, ...given, values));
   }
   const [, id, command = ''] = /^\/api\/systems(?:\/(\d+))?\/([a-z0-9-]+)$/.exec(path) ?? [];
-  const system = id === undefined ? undefined : Number(id);
-  if (id !== undefined && !systems.all.some((one) => one.id === system)) throw unknown(id);
-  if (!systems.takes(command, system)) throw new Refusal(404, 'Not found');
+  const system = id === undefined ? undefined : get(id);
+  const isControl = CONTROL_COMMANDS.includes(command);
+  if (!isControl && system?.declares(command) !== true) throw new Refusal(404, 'Not found');
   checkMethod(request, 'POST');
-  if (system !== undefined && !systems.canDo(command, system)) {
+  if (system?.canDo(command) === false) {
     throw new Refusal(409, 'The program cannot save: start control-run with --save-signal or --save-command');
   }
-  const values = CONTROL_COMMANDS.includes(command) ? undefined : await readArguments(request);
-  const sentId = systems.send(command, query.get('reason') ?? '', system, values, limitsIn(command, query));
-  send(response, 202, { result: 'sent', id: sentId }); // no id if sent to all systems
+  const values = isControl ? undefined : await readArguments(request);
+  const [reason, limits] = [query.get('reason') ?? '', limitsIn(command, query)];
+  if (system === undefined) systems.sendToAll(command, reason, limits);
+  send(response, 202, { result: 'sent', id: system?.send(command, reason, values, limits) });
 }
 
 function limitsIn(command: string, query: URLSearchParams): Limits {

@@ -1,11 +1,10 @@
 // All systems on the board, those of folders as they come, and the long polls of the pages that wait for news of them.
 
 import { warn } from '../shared/cli.ts';
-import { CONTROL_COMMANDS } from '../shared/declared.ts';
 import { Fleet } from '../shared/fleet.ts';
 import { type Folder, type Found, inParallel } from '../shared/folder.ts';
 import { KEEP_MS, steadyNow } from './series.ts';
-import { BoardSystem, type Limits, type LogPart, type Update } from './system.ts';
+import { BoardSystem, type Limits, type Update } from './system.ts';
 
 const READ_MS = 1000;
 const CLOSED_MS = 15_000; // a page that sends no request for this long counts as closed
@@ -48,33 +47,6 @@ export class Systems {
     return this.#fleet.all;
   }
 
-  #find(id: number): BoardSystem | undefined {
-    return this.all.find((system) => system.id === id);
-  }
-
-  /** Whether a system takes a command. Every system takes the four standard commands; own commands need an id. */
-  takes(command: string, id?: number): boolean {
-    const isControl = CONTROL_COMMANDS.includes(command);
-    if (id === undefined) return isControl;
-    const system = this.#find(id);
-    return system !== undefined && (isControl || system.declares(command));
-  }
-
-  /** Whether a system can do a command that it takes. */
-  canDo(command: string, id: number): boolean {
-    return this.#find(id)?.canDo(command) === true;
-  }
-
-  /** The latest entries of the log of a system; undefined if there is no such system. */
-  async readLog(id: number): Promise<LogPart | undefined> {
-    return this.#find(id)?.readLog();
-  }
-
-  /** Where the program of a system is; undefined if there is no such system. */
-  async readStack(id: number): Promise<LogPart | undefined> {
-    return this.#find(id)?.readStack();
-  }
-
   #create(target: Found): BoardSystem {
     const board = {
       nextVersion: () => this.#nextVersion(),
@@ -114,18 +86,11 @@ export class Systems {
     };
   }
 
-  /** Sends a command to one system, and returns its id there; without `id`, to all reachable systems that can do it. */
-  send(command: string, reason: string, id?: number, values?: object, limits?: Limits): number | undefined {
-    if (id !== undefined) return this.#find(id)?.send(command, reason, values, limits);
+  /** Sends a standard command to all reachable systems that can do it. */
+  sendToAll(command: string, reason: string, limits: Limits): void {
     for (const system of this.all) {
       if (system.isReachable && system.canDo(command)) system.send(command, reason, undefined, limits);
     }
-    return undefined;
-  }
-
-  /** Answers a question of a system, or withdraws a command; undefined if there is no such system. */
-  async settle(id: number, ...given: Parameters<BoardSystem['settle']>): Promise<[number, object] | undefined> {
-    return this.#find(id)?.settle(...given);
   }
 
   /** Reads the detail of all systems. */

@@ -4,7 +4,7 @@ import { SystemStatus } from '../../control.ts';
 import { EXIT, warn } from '../shared/cli.ts';
 import { STATUS_ONLY } from '../shared/client.ts';
 import { findStatus } from '../shared/commands.ts';
-import { type Condition, describeEnd, fieldOf, fieldsOf } from '../shared/describe.ts';
+import { type Condition, describeEnd, fieldsOf } from '../shared/describe.ts';
 import { describeCurrent, elapsedSeconds, FollowedSystem } from '../shared/system.ts';
 import { excerpt, excerptOfJson } from '../shared/text.ts';
 import { failure, type Outcome } from './verb.ts';
@@ -46,7 +46,7 @@ export async function waitFor(
     wasSeen ||= reply.ok || reply.phase !== 'connect'; // also one that hangs
     lostAt = isOffline ? lostAt ?? now : null;
     hasEnded = lostAt !== null && wasSeen && (system.end !== null || now - lostAt >= RETURN_MS);
-    if (condition !== null) value = fieldOf(system.info['detail'], condition.field);
+    if (condition !== null) value = fieldsOf(system.info['detail']).get(condition.field);
     isReached = condition !== null ? reply.ok && condition.isMetBy(value)
       : isOffline ? goal === SystemStatus.OFFLINE && (hasEnded || !wasSeen) : system.status === `${goal}`;
     if (isReached || hasEnded) break;
@@ -73,7 +73,7 @@ function describeLast(system: FollowedSystem, condition: Condition | null): stri
   const current = why || describeCurrent(status) + (end === null ? '' : `: ${describeEnd(end)}`);
   if (condition === null) return current;
   const { field } = condition;
-  const value = fieldOf(detail, field);
+  const value = fieldsOf(detail).get(field);
   const shown = typeof value === 'string' ? `'${excerpt(value)}'` : excerptOfJson(value);
   if (reply?.ok !== true) return value === undefined ? current : `${current}; ${field} was ${shown}`;
   if (value !== undefined) return `${field} is ${shown}`;

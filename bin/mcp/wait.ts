@@ -5,7 +5,7 @@ import { listOf, UsageError } from '../shared/cli.ts';
 import { NO_ANSWER, type PrintableReply, STATUS_ONLY, statusNameOf } from '../shared/client.ts';
 import { findStatus, STATUS_WORDS } from '../shared/commands.ts';
 import { questionsIn } from '../shared/declared.ts';
-import { type Condition, fieldOf, fieldsOf, isCondition, parseCondition } from '../shared/describe.ts';
+import { type Condition, fieldsOf, isCondition, parseCondition } from '../shared/describe.ts';
 import { elapsedSeconds, type FollowedSystem, observe, withLimit } from '../shared/system.ts';
 import { type Body, excerpt } from '../shared/text.ts';
 import { CallError, clean, cleanText, currentReport, isSettled, now, statusFields, tagOf } from './reported.ts';
@@ -66,7 +66,7 @@ export async function wait(
       }
       case 'detail': {
         const { field, isMetBy } = goal.condition;
-        value = fieldOf(body['detail'], field);
+        value = fieldsOf(body['detail']).get(field);
         const hint = 'to wait for a status of the system, write until: paused';
         if (field === 'status' && value === undefined) fail(`the detail has no field 'status'; ${hint}`);
         return isMetBy(value);
