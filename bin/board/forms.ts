@@ -35,7 +35,7 @@ interface Parameter {
 }
 
 /** Returns what is valid of the declarations in `/api/info`. */
-export function ownCommandsOf(info: Fields): OwnCommand[] {
+export function ownCommandsOf(info: Body): OwnCommand[] {
   let length = 0;
   return [...acceptedBy(info)].slice(0, MAX_COMMANDS)
     .map(([name, { description, parameters }]): OwnCommand => {
@@ -45,11 +45,11 @@ export function ownCommandsOf(info: Fields): OwnCommand[] {
 }
 
 /** The parameters that a form can have. */
-function parametersOf(parameters: ReadonlyMap<string, Fields>): Parameter[] {
+function parametersOf(parameters: ReadonlyMap<string, Body>): Parameter[] {
   return [...parameters].slice(0, MAX_PARAMETERS).flatMap(tidyParameter);
 }
 
-function tidyParameter([name, fields]: [name: string, fields: Fields]): Parameter[] {
+function tidyParameter([name, fields]: [name: string, fields: Body]): Parameter[] {
   const type = TYPES.find((known) => known === fields['type']);
   if (type === undefined) return [];
   const { enum: choices, default: value } = fields;
@@ -75,8 +75,6 @@ export function currentValues(detail: unknown, ownCommands: readonly OwnCommand[
     return names.has(name) && isShort && TYPES.some((type) => isOf(type, value));
   }).slice(0, MAX_CURRENT);
 }
-
-type Fields = Readonly<Record<string, unknown>>;
 
 /** Whether a value is of a type. */
 function isOf(type: Parameter['type'], value: unknown): value is Scalar {
@@ -104,7 +102,7 @@ export interface Ask {
 /** How a question has ended. */
 export interface AskEnd {
   id: string;
-  /** `ana@phone has answered: approved=true`, `expired`, `withdrawn`. */
+  /** `Yes, by ana@phone (looked)`, `file=a, by ana@phone`, `expired`, `withdrawn`. */
   text: string;
   isAnswered: boolean;
 }
@@ -121,8 +119,9 @@ export function readAsks(info: Body): Ask[] {
 export function readAskEnds(info: Body): AskEnd[] {
   return commandsOf(info).filter((entry) => isAnswer(entry) && hasEnded(entry)).map((entry) => {
     const { id, by, reason, error, arguments: given, state } = entry;
-    const [isAnswered, values, why] = [state === 'done', describeValues(given), excerptOf(reason)];
-    const answer = `${excerptOf(by) || 'somebody'} has answered${values && `: ${values}`}${why && ` (${why})`}`;
-    return { id: excerptOf(id), text: isAnswered ? answer : excerptOf(error), isAnswered };
+    const [isAnswered, why, values] = [state === 'done', excerptOf(reason), Object.values(Object(given) as object)];
+    const word = values.length === 1 && typeof values[0] === 'boolean' ? (values[0] ? 'Yes' : 'No') : '';
+    const answer = `${word || describeValues(given) || 'answered'}, by ${excerptOf(by) || 'somebody'}`;
+    return { id: excerptOf(id), text: isAnswered ? answer + (why && ` (${why})`) : excerptOf(error), isAnswered };
   });
 }

@@ -253,8 +253,13 @@ export class BoardSystem extends FollowedSystem {
   #draw(): State {
     const { info, target } = this;
     const view = viewOf(this);
+    const atButtons = this.#sent.filter((sent) => sent.state === 'failed' || this.declares(sent.command));
+    const shown = atButtons.map((sent) => commandsOf(info).filter(({ command, by, state }) => {
+      return command === sent.command && by === BY && state === sent.state;
+    }).at(-1)?.['id']);
     return {
       ...view,
+      commands: view.commands.filter(({ id }) => !shown.includes(id)),
       name: [view.machine, view.name].filter((text) => text !== '').join('/'), // an absent machine has no name in it
       target: excerpt(target.name ?? this.client.target),
       canSave: !this.#isWatched || view.canSave, // without an open page, reads are rare

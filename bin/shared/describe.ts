@@ -48,29 +48,30 @@ export function endedAt(entry: Body): number | null {
   return end < MAX_TIME ? end : null;
 }
 
-/** A command and its outcome: `evaluate {"points":200} by ana@laptop done in 2.10 s: {"meanLoss":58.9}`. */
-export function describeCommand(entry: Body): string {
+/** A command and its outcome: `pause by ana@laptop done in 2.10 s`, where a time below `leastSeconds` is left out. */
+export function describeCommand(entry: Body, leastSeconds: number = 0): string {
   if (isAnswer(entry)) return describeAnswer(entry);
   const ended = textOf(entry, 'by') === 'itself' && textOf(endIn(entry['value']) ?? {}, 'ended');
   if (ended && ended === textOf(entry, 'reason')) return `ended by itself: ${ended}`; // listed as a shutdown
   const state = textOf(entry, 'state');
   const given = commandOf(entry) === 'resume' ? '' : excerptOfJson(entry['arguments']); // the end of a hold
-  const by = textOf(entry, 'by');
-  const reason = textOf(entry, 'reason');
+  const [by, reason] = [textOf(entry, 'by'), textOf(entry, 'reason')];
   const who = (by && ` by ${by}`) + describeUntil(entry) + (reason && ` (${reason})`);
-  const seconds = typeof entry['seconds'] === 'number' ? `${entry['seconds'].toFixed(2)} s` : 'an unknown time';
-  const value = valueIn(entry);
-  const error = excerptOf(entry['error'], MAX_VALUE_LENGTH);
+  const { seconds } = entry;
+  const isShort = typeof seconds === 'number' ? seconds < leastSeconds : leastSeconds > 0;
+  const time = typeof seconds === 'number' ? `${seconds.toFixed(2)} s` : 'an unknown time';
+  const [value, error] = [valueIn(entry), excerptOf(entry['error'], MAX_VALUE_LENGTH)];
   const [id, within] = [textOf(entry, 'id'), entry['within']];
   const kill = typeof within === 'number' ? `, killed after ${describeDuration(within)}` : '';
   const outcomes: Record<string, string> = {
-    done: `done in ${seconds}${value && `: ${value}`}`,
-    failed: isWithdrawn(entry) ? error : `failed after ${seconds}: ${error}`,
-    refused: `refused: ${error}`,
-    running: `running for ${ageOf(timeIn(entry, 'takenAt')) || NOW}${kill}`,
-    waiting: `waiting for ${ageOf(timeIn(entry, 'at')) || NOW}${kill}${id && ` (${id})`}`,
+    done: `${isShort ? '' : ` done in ${time}`}${value && `: ${value}`}`,
+    failed: isWithdrawn(entry) ? ` ${error}` : ` failed${isShort ? '' : ` after ${time}`}: ${error}`,
+    refused: ` refused: ${error}`,
+    running: ` running for ${ageOf(timeIn(entry, 'takenAt')) || NOW}${kill}`,
+    waiting: ` waiting for ${ageOf(timeIn(entry, 'at')) || NOW}${kill}${id && ` (${id})`}`,
   };
-  return `${commandOf(entry)}${given && ` ${given}`}${who} ${Object.hasOwn(outcomes, state) ? outcomes[state] : state}`;
+  const start = commandOf(entry) + (given && ` ${given}`) + who;
+  return start + (Object.hasOwn(outcomes, state) ? outcomes[state] : ` ${state}`);
 }
 
 /** The value of a command, or why it is missing: `states/….json`, `(omitted: the value must be JSON of …)`. */
@@ -270,11 +271,6 @@ export function fieldsOf(detail: unknown): Map<string, unknown> {
   const { own, run } = splitDetail(detail);
   const added = Object.entries(run).map(([name, value]): [string, unknown] => [`run.${name}`, value]);
   return new Map([...Object.entries(own), ...added]);
-}
-
-/** The value of the field; undefined if the detail has none. */
-export function fieldOf(detail: unknown, field: string): unknown {
-  return fieldsOf(detail).get(field);
 }
 
 // ───── How a program under control-run has ended ─────────────────────────────────────────────────────────────────

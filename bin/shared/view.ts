@@ -13,7 +13,7 @@ import {
 import {
   ageOf, agoOf, type Body, clockTime, excerpt, excerptOf, isRecord, MAX_VALUE_LENGTH, textOfJson, timeIn,
 } from './text.ts';
-import type { FollowedSystem } from './system.ts';
+import { type FollowedSystem, GOALS } from './system.ts';
 
 /** How urgent it is to look at a system: from a question to an end as it should be. */
 export type Level = 'asks' | 'bad' | 'warn' | 'none' | 'good' | 'ended';
@@ -175,11 +175,8 @@ interface Work {
   /** What it asks, and the program's own detail, on one line. */
   detail: string;
   fields: Field[];
-  /**
-   * The commands of all clients, the latest first, and the ends of questions. Their states are as the server reports
-   * them, or `crashed`, `refused`, `outcome unknown` or `answer`. Those that can be withdrawn have their ids.
-   */
-  commands: { text: string; state: string; id?: string }[];
+  /** Of all clients, and ends of questions, the latest first; without those that the status or the last save says. */
+  commands: { id: string; text: string; state: string; mayWithdraw: boolean }[];
 }
 
 /** A field of the detail. Those that control-run adds come last, and are called `run.NAME` if NAME is taken. */
@@ -190,6 +187,7 @@ export interface Field {
 }
 
 const MAX_LISTED = 5; // commands, and what runs, for which others may wait
+const LISTED_S = 0.1; // commands of a shorter time are listed without it
 const MAX_FIELDS = 64; // of the detail
 const MAX_RUN_FIELDS = 16; // of these; control-run adds fewer, but any program may report a field `run`
 
@@ -252,21 +250,27 @@ function readField([name, value]: [name: string, value: unknown]): Field {
   return { name: excerpt(name), value: isNumber ? value : excerpt(textOfJson(value)) };
 }
 
-function listedOf({ info, status, end }: FollowedSystem): Work['commands'] {
-  const isPendingEnd = (entry: Body): boolean => end !== null && entry['command'] === 'shutdown' && !hasEnded(entry);
-  const all = commandsOf(info).filter((entry) => !isPendingEnd(entry)); // it has taken effect
+/** Whether the status or the last save says the same as a command. */
+function isSaid(entry: Body, { status, since, end, saved, failedSave }: FollowedSystem): boolean {
+  const { command, state } = entry;
+  if (command === 'shutdown') return end !== null && state !== 'failed';
+  if (command === 'save-state') return entry === failedSave || (state === 'done' && endedAt(entry) === saved?.at);
+  if (state !== 'done' || GOALS.get(excerptOf(command))?.statusName !== status) return false;
+  return (endedAt(entry) ?? 0) >= (since ?? Infinity) - 10; // ms: both are rounded
+}
+
+function listedOf(system: FollowedSystem): Work['commands'] {
+  const { info, status } = system;
+  const all = commandsOf(info).filter((entry) => !isSaid(entry, system));
   const shown = all.filter(({ state }, index) => state === 'running' || index >= all.length - MAX_LISTED).reverse();
   return shown.map((entry) => {
     const isLost = status === OFFLINE && !hasEnded(entry);
-    const isEnd = entry['command'] === 'shutdown' && isCrash(entry); // of the program: control-run lists it as that
-    const state = isEnd ? 'crashed' : isRefusedSave(entry, info) ? 'refused'
-      : isLost ? 'outcome unknown' : excerptOf(entry['state']);
-    const isPending = !isLost && !hasEnded(entry); // the text says for how long
-    const age = ageOf(isAnswer(entry) ? endedAt(entry) : isPending ? null : timeIn(entry, 'at'));
-    const text = `${describeCommand({ ...entry, state })}${age && `, ${age} ago`}`;
+    const state = isRefusedSave(entry, info) ? 'refused' : isLost ? 'outcome unknown' : excerptOf(entry['state']);
+    const age = ageOf(!isLost && !hasEnded(entry) ? null : isAnswer(entry) ? endedAt(entry) : timeIn(entry, 'at'));
+    const text = `${age && `${age} ago · `}${describeCommand({ ...entry, state }, LISTED_S)}`;
     const id = excerptOf(entry['id']);
     const mayWithdraw = state === 'waiting' && isCommandId(id) && !id.includes('-i') && isCurrent(info, 27) === true;
-    return { text, state: isAnswer(entry) ? 'answer' : state, ...mayWithdraw && { id } };
+    return { id, text, state: isAnswer(entry) ? 'answer' : state, mayWithdraw };
   });
 }
 

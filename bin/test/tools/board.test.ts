@@ -64,13 +64,14 @@ describe('control-board', LIMIT, () => {
     assert.deepEqual([response.status, await response.json()], [202, { result: 'sent', id: 1 }]);
     const failed = await untilSystem(board, ({ sent: [latest] }) => latest?.state === 'failed');
     assert.equal(failed.sent[0]?.text, 'not paused: onPaused failed: GPU busy');
+    await untilSystem(board, ({ sent: [latest], commands: all }) => latest?.state === 'failed' && all.length === 0);
     const { commands } = await getInfo(address.port);
     assert.deepEqual([commands[0]?.by, commands[0]?.reason], ['ana@phone', 'why not?']);
 
     isBroken = false;
     await board.post('/api/systems/0/save-state');
-    const saved = await untilSystem(board, ({ sent: [latest], commands: [listed] }) => {
-      return latest?.state === 'done' && / done in .*: states\/1\.json, \d+ s ago$/.test(listed?.text ?? '');
+    const saved = await untilSystem(board, ({ sent: [latest], saved: line, commands }) => {
+      return latest?.state === 'done' && /^saved states\/1\.json \d+ s ago by ana@phone$/.test(line) && !commands[1];
     });
     assert.match(saved.sent[0]?.text ?? '', /^saved states\/1\.json \(\d+\.\d s\)$/);
     assert.equal(saved.sent.length, 1, 'only the latest of those that are done');

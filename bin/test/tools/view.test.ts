@@ -28,6 +28,11 @@ const SAVE = { command: 'save-state', state: 'done', seconds: 0.5 };
 const FAILED = { ...SAVE, state: 'failed', error: 'ENOSPC', at: ago(2) };
 const ASKED = { id: 'k3f-q1', message: 'Delete 3 branches?', parameters: {}, at: ago(3) };
 
+/** A command in the list of the latest ones. */
+function listed(text: string, state: string, id: string = '', mayWithdraw: boolean = false): View['commands'][number] {
+  return { id, text, state, mayWithdraw };
+}
+
 /** How a program under control-run has ended, as it reports that when it shuts down. */
 function ended(reason: string, exitCode: number): object {
   const run = { pid: 7, started: 'today', ended: reason, exitCode };
@@ -177,7 +182,7 @@ describe('viewOf', LIMIT, () => {
       [active(evaluated, SAVE), { failed: '', word: 'active', level: 'good' }],
       [{ ...active(refused), detail: { run: { ...run, canSave: false } } }, {
         canSave: false, saved: '', unsaved: '', failed: '', level: 'good',
-        commands: [{ text: `save-state refused: ${noWay}, 2 min ago`, state: 'refused' }],
+        commands: [listed(`2 min ago · save-state refused: ${noWay}`, 'refused')],
       }],
       [{ ...active(refused), detail: { run } }, { canSave: true, unsaved: '', failed: '' }], // not reported yet
       [{ ...active(refused), detail: { run: {} } }, { // not by control-run
@@ -216,48 +221,81 @@ describe('viewOf', LIMIT, () => {
         failure: { fault: 'offline' },
       }],
       [{ status: 'active', commands: [expired] }, {
-        failed: '', level: 'good', commands: [{ text: 'x expired, 2 min ago', state: 'answer' }],
+        failed: '', level: 'good', commands: [listed('2 min ago · x expired', 'answer')],
       }],
     ]);
   });
 
-  it('lists the latest commands first, as a terminal does, with their age at the end', () => {
-    const end = { value: { ended: 'exit code 7', exitCode: 7 }, by: 'itself', reason: 'exit code 7' };
+  it('lists the latest commands first, each with its age, and with its duration if that is 0.1 s or more', () => {
+    const load = { ...SAVE, command: 'load' };
     const rows: [entry: object, text: string, state?: string][] = [
-      [{ value: 'states/1' }, 'save-state done in 0.50 s: states/1'],
-      [{ value: 7, at: ago(3), by: 'ana', reason: 'why' }, 'save-state by ana (why) done in 0.50 s: 7, 3 min ago'],
-      [{ seconds: null }, 'save-state done in an unknown time'],
-      [{ state: 'failed', error: 'ENOSPC', by: 'ana' }, 'save-state by ana failed after 0.50 s: ENOSPC', 'failed'],
+      [{ value: 'states/1' }, 'load done in 0.50 s: states/1'], [{ value: 7, seconds: 0.099 }, 'load: 7'],
+      [{ value: 7, at: ago(3), by: 'ana', reason: 'why' }, '3 min ago · load by ana (why) done in 0.50 s: 7'],
+      [{ seconds: 0.1, by: 'ana' }, 'load by ana done in 0.10 s'], [{ seconds: 0, by: 'ana' }, 'load by ana'],
+      [{ seconds: null, by: 'ana' }, 'load by ana'], [{ seconds: { valueOf: 1, toString: 1 } }, 'load'], // unknown
+      [{ state: 'failed', error: 'ENOSPC', by: 'ana' }, 'load by ana failed after 0.50 s: ENOSPC', 'failed'],
+      [{ state: 'failed', error: 'ENOSPC', at: ago(3), seconds: 0.02 }, '3 min ago · load failed: ENOSPC', 'failed'],
       [{ command: 'evaluate', arguments: { n: 1 }, state: 'running', by: 'ana', reason: 'why', at: ago(4),
         takenAt: ago(3) }, 'evaluate {"n":1} by ana (why) running for 3 min', 'running'],
-      [{ state: 'failed', error: 'withdrawn by ben: x', by: 'ana' }, 'save-state by ana withdrawn by ben: x', 'failed'],
+      [{ state: 'failed', error: 'withdrawn by ben: x', by: 'ana' }, 'load by ana withdrawn by ben: x', 'failed'],
       [{ command: 'pause', state: 'waiting', at: ago(3) }, 'pause waiting for 3 min', 'waiting'],
-      [{ command: 'shutdown', ...end, at: ago(3) }, 'ended by itself: exit code 7, 3 min ago', 'crashed'],
       [{ command: 'answer', message: 'Go?', by: 'ana@phone', arguments: { ok: true }, at: ago(3), seconds: 60 },
-        'answer by ana@phone: ok=true (Go?), 2 min ago', 'answer'],
-      [{ state: 'constructor' }, 'save-state constructor', 'constructor'],
+        '2 min ago · answer by ana@phone: ok=true (Go?)', 'answer'],
+      [{ state: 'constructor' }, 'load constructor', 'constructor'],
     ];
     for (const [entry, text, state = 'done'] of rows) {
-      check([[{ status: 'active', commands: [{ ...SAVE, ...entry }] }, { commands: [{ text, state }] }]]);
+      check([[{ status: 'active', commands: [{ ...load, ...entry }] }, { commands: [listed(text, state)] }]]);
     }
     const withdrawn = { ...SAVE, state: 'failed', error: 'withdrawn' };
     check([[{ status: 'active', commands: [withdrawn] }, { failed: '', unsaved: '', word: 'active', level: 'good' }]]);
     const waiting = { status: 'active', commands: [{ command: 'pause', state: 'waiting', id: 'k3f-7', at: ago(3) }] };
     const text = 'pause waiting for 3 min (k3f-7)';
     check([
-      [{ ...waiting, version: '0.27.0' }, { commands: [{ text, state: 'waiting', id: 'k3f-7' }] }],
-      [{ ...waiting, version: '0.26.9' }, { commands: [{ text, state: 'waiting' }] }],
+      [{ ...waiting, version: '0.27.0' }, { commands: [listed(text, 'waiting', 'k3f-7', true)] }],
+      [{ ...waiting, version: '0.26.9' }, { commands: [listed(text, 'waiting', 'k3f-7')] }],
     ]);
     const pending = { command: 'pause', state: 'running' };
-    const listed = [pending, ...Array.from({ length: 9 }, (_, index) => ({ ...SAVE, value: index }))];
+    const all = [pending, ...Array.from({ length: 9 }, (_, index) => ({ ...load, value: index }))];
     check([
       [{ status: 'active', commands: [{ command: 'pause', state: 'waiting', by: 'ana', at: ago(3) }] }, {
-        commands: [{ text: 'pause by ana outcome unknown, 3 min ago', state: 'outcome unknown' }],
+        commands: [listed('3 min ago · pause by ana outcome unknown', 'outcome unknown')],
       }, { failure: { fault: 'offline' } }],
-      [{ status: 'active', commands: listed }, { commands: [
-        ...[8, 7, 6, 5, 4].map((value) => ({ text: `save-state done in 0.50 s: ${value}`, state: 'done' })),
-        { text: 'pause running for 0 s', state: 'running' },
+      [{ status: 'active', commands: all }, { commands: [
+        ...[8, 7, 6, 5, 4].map((value) => listed(`load done in 0.50 s: ${value}`, 'done')),
+        listed('pause running for 0 s', 'running'),
       ] }],
+    ]);
+  });
+
+  it('lists no command of which the status or the last save says the same', () => {
+    const [done, at, later] = [{ state: 'done', seconds: 0.02, by: 'ana' }, ago(3), ago(2)];
+    const [since, justBefore] = [at, new Date(Date.parse(at) - 25).toISOString()]; // by less than they are rounded
+    const named = (by: string): View['commands'][number] => listed(`4 min ago · pause by ${by}`, 'done');
+    const pauses = ['ben', 'cy'].map((by) => ({ ...done, command: 'pause', by, at: by === 'cy' ? justBefore : ago(4) }));
+    const release = { ...done, command: 'resume', at: later, value: { released: true } };
+    const saves = [5, 4].map((minutes) => ({ ...SAVE, value: 'x', at: ago(minutes), by: 'ana' }));
+    const [ended, gone] = [{ ended: 'exit code 7', exitCode: 7 }, { failure: { fault: 'offline' } }] as const;
+    const ends = [
+      { ...done, command: 'shutdown', state: 'failed', error: 'GPU busy', at: ago(4) },
+      { ...done, command: 'shutdown', by: 'itself', reason: ended.ended, value: ended, at },
+    ];
+    const failed = listed('4 min ago · shutdown by ana failed: GPU busy', 'failed');
+    check([
+      [{ status: 'paused', since, commands: pauses }, { commands: [named('ben')] }],
+      [{ status: 'paused', since, commands: [...pauses, release] }, {
+        commands: [listed('2 min ago · resume by ana: released own hold', 'done'), named('ben')],
+      }],
+      [{ status: 'active', since: later, commands: [pauses[0], release] }, { commands: [named('ben')] }],
+      [{ status: 'paused', commands: pauses }, { commands: [
+        listed('3 min ago · pause by cy', 'done'), named('ben'),
+      ] }], // nobody knows since when
+      [{ status: 'active', commands: saves }, { commands: [listed('5 min ago · save-state by ana done in 0.50 s: x', 'done')] }],
+      [{ status: 'active', commands: [saves[1], FAILED] }, { commands: [], unsaved: 'save failed 2 min ago: ENOSPC' }],
+      [{ status: 'active', commands: [FAILED, { ...FAILED, at }] }, {
+        commands: [listed('2 min ago · save-state failed after 0.50 s: ENOSPC', 'failed')],
+      }],
+      [{ status: 'active', commands: ends }, { heading: 'crashed', commands: [failed] }, gone],
+      [{ status: 'active', commands: ends.slice(0, 1) }, { heading: 'offline', commands: [failed] }, gone],
     ]);
   });
 

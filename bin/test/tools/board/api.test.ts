@@ -240,8 +240,8 @@ describe('The web API of control-board', LIMIT, () => {
     const { text: running = '' } = listed.commands[0] ?? {};
     assert.match(running, /^evaluate \{"episodes":100,"note":"x"\} by ana@phone running for \d+ s$/);
     server.report({ value: { meanReturn: 497.1 } });
-    const isSeen = ({ commands: [latest] }: Update): boolean => /\d s ago$/.test(latest?.text ?? '');
-    await untilSystem(board, (system) => areDone(system) && isSeen(system), DECLARING);
+    const isListed = ({ commands }: Update): boolean => commands.some(({ text }) => text.includes('"note":"x"'));
+    await untilSystem(board, (system) => areDone(system) && !isListed(system), DECLARING); // `sent` has its outcome
     await board.post(`/api/systems/${DECLARING}/save-state`);
     await take(DECLARING);
     const { sent } = await untilSystem(board, areDone, DECLARING);
@@ -346,12 +346,12 @@ describe('The web API of control-board', LIMIT, () => {
     }
     const { arguments: values, by, reason } = await asked;
     assert.deepEqual([{ ...values }, by, reason], [{ file: 'a', note: '' }, 'ana@phone', 'looked']);
-    const { askEnds, asks, commands: [listed] } = await ends('ana@phone has answered: file=a, note="" (looked)');
+    const { askEnds, asks, commands: [listed] } = await ends('file=a, note="", by ana@phone (looked)');
     assert.deepEqual([asks, askEnds.at(-1)?.isAnswered, askEnds.at(-1)?.id, listed?.state], [[], true, id, 'answer']);
-    assert.match(listed?.text ?? '', /^answer by ana@phone \(looked\): file=a, note="" \(Which one\?\), \d+ s ago$/);
+    assert.match(listed?.text ?? '', /^\d+ s ago · answer by ana@phone \(looked\): file=a, note="" \(Which one\?\)$/);
     server.ask('Go on?');
     await client.request('answer', { id: (await open()).id, arguments: { approved: false }, by: 'ben@desk' });
-    await ends('ben@desk has answered: approved=false');
+    await ends('No, by ben@desk');
     server.ask('Go on?');
     await open();
     await server.close();
@@ -421,7 +421,7 @@ describe('The web API of control-board', LIMIT, () => {
     const one = await startBoard(t, webs.map(({ target }) => target));
     const idsOf = async (index: number): Promise<unknown[]> => {
       const { commands: listed } = await untilSystem(one, ({ commands: shown }) => shown.length === 4, index);
-      return listed.map(({ id }) => id).filter((id) => id !== undefined);
+      return listed.flatMap(({ id, mayWithdraw }) => (mayWithdraw ? [id] : []));
     };
     assert.deepEqual([await idsOf(0), await idsOf(1)], [['k3f-7'], []]);
     for (const value of ['', '0', '-1', '1.5', '1h', '2592001']) {

@@ -13,7 +13,7 @@ import { type Browser, startBrowser } from './browser.ts';
 import { forSuite, startBoard, type StartedBoard } from './helpers.ts';
 import {
   answered, ask, asking, type Card, cards, CRASHED, declare, ENDED, FAILED, type FakeBoard, FIND_FLAWS,
-  FIND_FLAWS_OF_DIALOG, focused, glances, MESSAGE, OFFLINE, orderOf, type OwnRow, PAUSED, plotted,
+  FIND_FLAWS_OF_DIALOG, focused, glances, listed, MESSAGE, OFFLINE, orderOf, type OwnRow, PAUSED, plotted,
   type Question, sees, sent, SILENT, skip, startFakeBoard, type State,
 } from './page.ts';
 import type { Update } from '../../../board/system.ts';
@@ -35,26 +35,32 @@ const STATES: [state: State, card: Partial<Card>][] = [
     when: 'for 3 min', cause: ' by ana: a < b', holds: ['and by ben', 'and by others'], step: 'in a step',
     error: 'a < b', saved: 'saved <i>', unsaved: 'not saved',
     progress: { name: 'step', done: 1700.5, of: 10_000, text: '17 %, 3 h left' },
-    commands: [{ text: 'x expired', state: 'answer' }, { text: 'save-state done', state: 'done' }],
+    commands: [listed('2 s ago · x expired', 'answer', 'q1'), listed('3 s ago · load done in 0.50 s', 'done', 'k3f-1')],
   }, {
     status: 'active', cause: 'for 3 min by ana: a < b', holds: ['and by ben', 'and by others'], step: 'in a step',
     error: 'a < b', saved: 'saved <i>', unsaved: 'not saved',
-    progress: 'step 1700.5 of 10,000 · 17 %, 3 h left', commands: ['x expired', 'save-state done'],
+    progress: 'step 1700.5 of 10,000 · 17 %, 3 h left',
+    commands: ['2 s ago · x expired', '3 s ago · load done in 0.50 s'],
     gray: [false, false, false], level: 'good', buttons: ['Pause', 'Save', 'Shut down'], hint: '', hasLog: false,
   }],
   [{ ...PAUSED, status: 'pausing' }, { gray: [false, false, false], buttons: ['Resume', 'Save', 'Shut down'] }],
-  [{ ...PAUSED, ...FAILED }, { status: 'paused', level: 'bad', statusLevel: 'warn' }],
+  [{ ...PAUSED, ...FAILED, ...sent(1, 'save-state', 'failed', 'not saved: ENOSPC'), unsaved: 'save failed: ENOSPC' }, {
+    status: 'paused', level: 'bad', statusLevel: 'warn', unsaved: 'save failed: ENOSPC', sent: [],
+    spoken: ['✗ not saved: ENOSPC'],
+  }],
   [CRASHED, { status: 'crashed', cause: 'exit code 7', gray: [true, true, true], level: 'bad' }],
   [ENDED, { status: 'ended', gray: [true, true, true], level: 'ended' }],
   [PAUSED, { status: 'paused', level: 'warn', buttons: ['Resume', 'Save', 'Shut down'] }],
-  [{ process: 'process 7 on gpu3', target: 'gpu3:1' }, { place: 'process 7 on gpu3 · gpu3:1' }],
+  [{ process: 'process 7 on gpu3', target: 'gpu3:1', fields: [
+    { name: 'CPU seconds', value: 1 }, { name: 'run.CPU seconds', value: 2.07, isRun: true },
+  ] }, { place: 'process 7 on gpu3 · CPU 2.07 s · gpu3:1' }],
   [{ process: 'process 7 on gpu3', target: 'gpu3/unix:/x' }, { place: 'process 7 on gpu3' }],
   [{
     target: 'unix:/x', sent: [
       { id: 1, command: 'pause', state: 'sent', text: '' }, { id: 2, command: 'pause', state: 'done', text: 'paused' },
       { id: 3, command: 'save-state', state: 'failed', text: 'not saved: ENOSPC' },
     ],
-  }, { place: 'unix:/x', sent: ['… pause sent', '✓ paused', '✗ not saved: ENOSPC'] }],
+  }, { place: 'unix:/x', sent: ['✗ not saved: ENOSPC'], spoken: ['… pause sent', '✓ paused'] }],
   [{ ...PAUSED, ...asking({ ...ask('q1'), parameters: [] }) }, {
     status: 'paused', level: 'asks', statusLevel: 'warn', buttons: ['Answer', 'Resume', 'Save', 'Shut down'],
   }],
@@ -155,9 +161,9 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       [plotted('gap', 1, 3, null, null, 1, 3), '3', 'M23L1M23L1'],
     ];
     const run = ['pid', 'command'].map((name) => ({ name, value: 7, isRun: true as const }));
-    const progress = { name: 'loss', done: 1, of: 2, text: '50 %' };
+    const progress = { name: 'epoch', done: 1, of: 2, text: '50 %' };
     await board.open({ fields: rows.map(([entry]) => entry) }, {
-      fields: [...run, { name: 'of', value: 2 }, plotted('learningRate', 0.01, 0.01), plotted('step', 1, 13_696_800)],
+      fields: [...run, plotted('epoch', 0, 1), { name: 'of', value: 2 }, plotted('learningRate', 0.01, 0.01), plotted('step', 1, 13_696_800)],
       progress,
     });
     await browser.activate('[data-id="1"] .process summary');
@@ -167,15 +173,16 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       return [name, text, plot?.replaceAll(/([ML])[\d.]+ ([\d.]+?)(\.0)?(?=[ML]|$)/g, '$1$2') ?? null];
     }), rows.map(([{ name }, ...rest]) => [name || 'detail', ...rest]));
     assert.deepEqual([second?.process, second?.rows.map(({ name, text }) => [name, text])], [
-      ['pid', 'command'], [['learningRate', '0.01'], ['step', '13,696,800']], // the progress shows `of`
+      ['pid', 'command'], [['learningRate', '0.01'], ['step', '13,696,800']], // the progress shows the others
     ]);
-    const [range, label, ...heights] = await browser.run<unknown[]>(`
-      const plot = [...document.querySelectorAll('.plot')].find((one) => one.innerHTML.includes('constructor'));
+    const [range, label, constant, ...heights] = await browser.run<unknown[]>(`
+      const plotOf = (name) => [...document.querySelectorAll('.plot')].find((one) => one.innerHTML.includes(name));
       const rows = [...document.querySelectorAll('[data-id="1"] [aria-label=Detail] tr')];
-      return [plot.querySelector('small').textContent, plot.querySelector('svg').ariaLabel,
+      const rangeOf = (name) => plotOf(name).querySelector('small').textContent;
+      return [rangeOf('constructor'), plotOf('constructor').querySelector('svg').ariaLabel, rangeOf('learningRate'),
         ...rows.map((row) => row.offsetHeight)];
     `);
-    assert.deepEqual([range, label], ['3\n1', 'constructor over the last 2 s: 1 to 3']);
+    assert.deepEqual([range, label, constant], ['max 3\nmin 1', 'constructor over the last 2 s: 1 to 3', '']);
     assert.ok(heights.length === 2 && heights.every((height) => Number(height) < 40), `a line each: ${heights}`);
   });
 
@@ -242,13 +249,13 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await confirm();
     await board.takes('0/shutdown');
     const commands = [
-      { text: 'shutdown by ana waiting for 3 s (k3f-7)', state: 'waiting', id: 'k3f-7' },
-      { text: 'save-state done in 0.10 s', state: 'done' },
+      listed('shutdown by ana waiting for 3 s (k3f-7)', 'waiting', 'k3f-7', true),
+      listed('3 s ago · load done in 0.10 s', 'done', 'k3f-6'),
     ];
     await board.show({ name: 'trainer', commands });
     await browser.click('.commands button:not([hidden])');
     await browser.findByRole('dialog', 'Withdraw shutdown by ana waiting for 3 s (k3f-7)?');
-    const later = { text: 'save-state waiting for 0 s (k3f-8)', state: 'waiting', id: 'k3f-8' };
+    const later = listed('save-state waiting for 0 s (k3f-8)', 'waiting', 'k3f-8', true);
     await board.show({ name: 'trainer', commands: [later, ...commands] });
     await confirm('the wrong program');
     await board.takes('0/withdraw?reason=the+wrong+program&id=k3f-7');
@@ -431,7 +438,8 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await confirm('lunch');
     assert.deepEqual(await take(), ['pause', {}, 'ana@phone', 'lunch']);
     await sees(browser, (one) => {
-      assert.deepEqual([one.status, one.sent.join().slice(0, 8)], ['paused', '✓ paused']);
+      assert.deepEqual([one.status, one.sent, one.commands], ['paused', [], []], 'once');
+      assert.match(one.spoken.join(), /^✓ paused \(\d\.\d s\)$/);
     });
     await openRow('evaluate');
     await type(field('evaluate', 'episodes'), '5000');
@@ -458,7 +466,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     });
     const { arguments: given, by } = await asked;
     assert.deepEqual([given['approved'], by], [true, 'ana@phone']);
-    await sees(browser, ({ questions }) => assert.equal(questions[0]?.end, 'ana@phone has answered: approved=true'));
+    await sees(browser, ({ questions }) => assert.equal(questions[0]?.end, 'Yes, by ana@phone · Go on?'));
     await browser.activate('.log summary');
     await sees(browser, ({ log }) => assert.match(log?.join() ?? '', /evaluate .*by ana@phone \(before lunch\)/));
 
@@ -517,8 +525,8 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       name: text, process: text, heading: text, when: 'for 3 min', cause: `by ${text}: ${text}`, error: text,
       saved: `saved ${text} by ${text}`, unsaved: `save failed: ${text}`, failed: `save failed: ${text}`, step: text,
       fields: [{ name: text, value: text }, plotted(`${text}2`, 2 ** 53 - 1, -1.234_567_89e-300)],
-      progress: { name: text, done: 5, of: 1e300, text },
-      commands: ['done', 'failed', 'constructor'].map((state) => ({ text: `${text} by ${text} (${text})`, state })),
+      progress: { name: `the ${text}`, done: 5, of: 1e300, text },
+      commands: ['done', 'failed', 'constructor'].map((state) => listed(`${text} by ${text} (${text})`, state)),
       holds: Array(16).fill(`and by ${text}: ${text}`), ...sent(1, 'pause', 'failed', text), hasLog: true, ...more,
     });
     const name = 'a'.repeat(32);
@@ -583,6 +591,36 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     }
     assert.equal(await browser.run('return window.hacked ?? null'), null);
     assert.deepEqual(await browser.findAll('#systems :is(img, script, b), #filter img, body > img'), []);
+  });
+
+  it('leaves no holes between cards, which keep their columns when others grow', async () => {
+    const states = (...lengths: number[]): State[] => lengths.map((length) => {
+      return { fields: Array.from({ length }, (_, index) => ({ name: `${index}`, value: index })), hasLog: true };
+    });
+    const checkPlaces = async (count: number): Promise<void> => {
+      const places = await browser.run<[left: number, top: number, bottom: number][]>(`
+        const rects = [...document.querySelectorAll('#systems article')].map((card) => card.getBoundingClientRect());
+        return rects.map(({ left, top, bottom }) => [left, top, bottom]);
+      `);
+      const lefts = new Set(places.map(([left]) => left));
+      assert.equal(lefts.size, count);
+      for (const [index, [left, top]] of places.entries()) {
+        const [above, , bottom] = places[index - count] ?? [left, 0, (places[0]?.[1] ?? 0) - 12];
+        const isRight = left === above && top - bottom >= 11.5 && top - bottom <= 14; // rounded up to 2 px
+        assert.ok(isRight, `${count} columns: ${places.join(' | ')}`);
+      }
+    };
+    await board.open(...states(0, 9, 1, 5, 0, 2, 3));
+    for (const [width, count] of [[390, 1], [800, 2], [1280, 3], [800, 2]] as const) {
+      await browser.resize(width, 800);
+      await browser.run('return new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))');
+      await checkPlaces(count);
+      await board.show(...states(width / 80, 9, 1, 5, 0, 2, 3));
+      await checkPlaces(count);
+      await browser.activate('.log summary');
+      await browser.run('return new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))');
+      await checkPlaces(count);
+    }
   });
 
   it('works by keyboard alone, and keeps the focus', async () => {
@@ -700,17 +738,19 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       const progress = { name: 'step', done: 7, of: 100, text: '7 %, 3 min left' };
       const fields = [plotted('step', 6, 7), { name: 'of', value: 100 }, { name: 'word', value: 'x' }];
       const [when, cause] = ['3 min ago', ' by ana: GPU'];
+      const cpu = [{ name: 'processes', value: 1 }, { name: 'CPU seconds', value: 2.07 }]
+        .map((field) => ({ ...field, isRun: true as const }));
       await board.show(...many(
         { fields, progress, when: 'for 3 min' }, FAILED, { ...PAUSED, when, cause, holds: ['and by ben'], progress },
         { ...ENDED, when, cause, saved: 'saved states/1' }, { ...CRASHED, when }, {},
-        { ...sent(1, 'pause', 'failed', 'not paused: x'), when: 'for 3 min' },
+        { ...sent(1, 'pause', 'failed', 'not paused: x'), when: 'for 3 min', fields: cpu },
         asking(ask('q1', { times: '' })), asking(ask('q2'), ask('q3')), { name: 'evaluation-nightly' },
       ));
       assert.deepEqual((await glances(browser)).map(({ name, status, text }) => [name, status, text]), [
         ['t8', 'asks', MESSAGE], ['t9', 'asked 3 min ago', `2 questions, first: ${MESSAGE}`],
         ['t2', 'active', 'save failed: ENOSPC ·'], ['t5', 'crashed', '3 min ago: exit code 7'],
         ['t3', 'paused', '3 min ago by ana: GPU'], ['evaluation-nightly', 'active', ''],
-        ['t1', 'active', '7 %, 3 min left'], ['t6', 'active', ''], ['t7', 'active', 'not paused: x ·for 3 min'],
+        ['t1', 'active', '7 %, 3 min left'], ['t6', 'active', ''], ['t7', 'active', 'not paused: x ·for 3 min · CPU 2.07 s'],
         ['t11', 'active', ''], ['t12', 'active', ''], ['t4', 'ended', '3 min ago by ana: GPU · saved states/1'],
       ]);
       assert.equal(await browser.title(), '2 asking – control-board');
@@ -728,8 +768,14 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     it('opens the full card under a row', async () => {
       const accepts = [declare('evaluate')];
       const first = { fields: [plotted('loss', 1, 0.5)], accepts, process: 'process 7 on gpu1', asks: [ask('q1')] };
-      await board.open(...many(first));
-      await browser.click('.open');
+      await board.open(...many({ ...first, ...asking(ask('q1')) }));
+      assert.deepEqual((await glances(browser)).slice(0, 2).map(({ button }) => button), ['Answer', 'Pause']);
+      await press('Answer t1');
+      assert.equal(await focused(browser), 't1');
+      await browser.press('Tab', 'Tab');
+      assert.equal(await focused(browser), `No: ${MESSAGE}`);
+      await skip(browser, SETTLE_MS);
+      await board.show(...many(first));
       const { rows, buttons, place, questions } = await card();
       assert.deepEqual(rows.map(({ name, text, plot }) => [name, text, plot !== null]), [['loss', '0.5', true]]);
       assert.deepEqual([buttons.slice(2), place], [['Pause', 'Save', 'Shut down', ''], 'process 7 on gpu1 · box:9000']);
@@ -825,7 +871,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
         ...sent(1, 'step', 'failed', 'step failed: x').sent ?? [], ...sent(2, 'pause', 'done', 'paused').sent ?? [],
       ] });
       const closed = { isOpen: false, description: '', fields: [], outcome: [], unsent: '' };
-      const { own, sent: others } = await card();
+      const { own, spoken: others } = await card();
       assert.deepEqual(own, [
         { ...closed, name: 'evaluate' }, { ...closed, name: 'step', outcome: ['✗ step failed: x'] },
       ]);
@@ -1092,20 +1138,37 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       await press(`Yes: ${MESSAGE}`);
       await board.takes('0/answer?id=q1 {"approved":true}');
       await board.show(calm, { name: 'noisy', asks: Array.from({ length: 30 }, (_, index) => ask(`${index}`)) });
-      assert.equal((await card(1)).questions.length, 30);
+      assert.equal((await card(1)).questions.length, 31);
       await board.show(calm, { name: 'noisy' });
-      assert.equal((await card(1)).questions.length, 20);
+      assert.deepEqual((await card(1)).questions.map(({ end }) => end), [`no longer open · ${MESSAGE}`]);
     });
 
-    it('leaves them where they are, one after the other: of the earlier ones, only the last end is shown', async () => {
-      const deletion = (count: number) => ask(`q${count}`, { message: `Delete ${count}?` });
+    it('shows the latest end on one line below those that are open, and lists that only afterwards', async () => {
+      const deletion = (count: number) => ask(`q${count}`, { message: `Delete ${count} ${LONG}?` });
+      const heightOf = (selector: string): Promise<number> => {
+        return browser.run('return document.querySelector(arguments[0]).offsetHeight', selector);
+      };
+      const commands = [2, 1, 0].map((count) => listed(`answer ${count}`, 'answer', `q${count}`));
       await board.open({ name: 'job', asks: [deletion(0)] });
       for (let count = 1; count < 4; count += 1) {
         await board.show({ name: 'job', asks: [deletion(count)], askEnds: answered(`q${count - 1}`) });
-        assert.deepEqual((await card()).questions.map(({ message, buttons }) => [message, buttons]), [
-          [`Delete ${count - 1}?`, []], [`Delete ${count}?`, ['No', 'Yes']],
+        assert.deepEqual((await card()).questions.map(({ message, buttons, end }) => [message, buttons, end]), [
+          [`Delete ${count} ${LONG}?`, ['No', 'Yes'], ''],
+          ['', [], `Yes, by ana@phone · Delete ${count - 1} ${LONG}?`],
         ]);
+        assert.ok(await heightOf('.ask[data-ended]') < 30, 'one line');
       }
+      await board.show({ name: 'job', asks: [deletion(3)], askEnds: answered('q2'), commands });
+      assert.deepEqual((await card()).commands, ['answer 1', 'answer 0']);
+      const open = await heightOf('.asks');
+      await browser.run('dispatchEvent(new PointerEvent("pointerdown"))');
+      await board.show({ name: 'job', askEnds: answered('q3'), commands });
+      assert.equal(await heightOf('.asks'), open, 'the buttons below do not move under a finger');
+      await browser.run('dispatchEvent(new PointerEvent("pointerup"))');
+      await skip(browser, 31_000);
+      await board.show({ name: 'job', commands });
+      const { questions, commands: all } = await card();
+      assert.deepEqual([questions, all, await heightOf('.asks')], [[], ['answer 2', 'answer 1', 'answer 0'], 0]);
     });
 
     it('has a form for other parameters, with the error at its field, and sentences of the system', async () => {
@@ -1136,7 +1199,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       }
       const { parameters: sure } = declare('answer', { sure: { type: 'boolean', enum: [true] } });
       await board.show({ name: 'job', asks: [ask('q2', { parameters: sure })] });
-      assert.deepEqual((await card()).questions.at(-1)?.buttons, ['Answer'], 'there is no choice');
+      assert.deepEqual((await card()).questions[0]?.buttons, ['Answer'], 'there is no choice');
     });
 
     it('keeps what is typed through news and when they are asked again without an answer', async () => {
@@ -1150,15 +1213,14 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       await browser.press('-typed');
       assert.equal(await focused(browser), `Reason for the answer to ${MESSAGE}`);
       const withdrawn = [{ id: 'q1', text: 'withdrawn', isAnswered: false }];
-      await shows([], withdrawn, ['withdrawn', undefined], ['no longer open', undefined]);
-      await shows([ask('q3')], withdrawn, ['', 'half-typed'], ['no longer open', undefined]);
+      await shows([], withdrawn, ['no longer open · Other?', undefined]);
+      await shows([ask('q3')], withdrawn, ['', 'half-typed'], ['no longer open · Other?', undefined]);
       await answer(`Yes: ${MESSAGE}`);
       await board.takes('0/answer?id=q3&reason=half-typed {"approved":true}');
-      const end = ['ana@phone has answered: approved=true', undefined];
-      await shows([ask('q4')], answered('q3'), end, ['no longer open', undefined], ['', '']);
-      await type('.ask:last-child form > input', 'other');
+      await shows([ask('q4')], answered('q3'), ['', ''], [`Yes, by ana@phone · ${MESSAGE}`, undefined]);
+      await type('.ask form > input', 'other');
       await shows([ask('q5', { message: 'Delete 4 branches?' })], answered('q4', '<i>'),
-        end, ['no longer open', undefined], ['<i> has answered: approved=true', undefined], ['', '']);
+        ['', ''], [`Yes, by <i> · ${MESSAGE}`, undefined]);
       await skip(browser, 31_000);
       await shows([ask('q5', { message: 'Delete 4 branches?' })], [], ['', '']);
     });

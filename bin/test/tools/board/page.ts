@@ -146,13 +146,20 @@ export function ask(id: string, more: Partial<Ask> = {}): Ask {
 
 /** The end of a question that somebody has answered. */
 export function answered(id: string, by: string = 'ana@phone'): AskEnd[] {
-  return [{ id, text: `${by} has answered: approved=true`, isAnswered: true }];
+  return [{ id, text: `Yes, by ${by}`, isAnswered: true }];
 }
 
 /** A command that the board has sent. */
 export function sent(id: number, command: string, state: SentCommand['state'], text = '', parameter?: string): State {
   return { sent: [{ id, command, state, text, ...(parameter !== undefined && { parameter }) }] };
 }
+
+/** A command in the list of the latest ones. */
+export function listed(text: string, state: string, id: string = '', mayWithdraw: boolean = false): Listed {
+  return { id, text, state, mayWithdraw };
+}
+
+type Listed = Update['commands'][number];
 
 /** An own command with these parameters, which are strings unless a field says otherwise. */
 export function declare(name: string, parameters: object = {}): OwnCommand {
@@ -196,6 +203,8 @@ export interface Card {
   hint: string;
   unsent: string;
   sent: string[];
+  /** Outcomes that only screen readers read, because the card shows them elsewhere. */
+  spoken: string[];
   commands: string[];
   place: string;
   /** Those of the card and of its status, which decide the colors. */
@@ -274,7 +283,8 @@ export function cards(browser: Browser): Promise<Card[]> {
         buttons: findAll('button:not([hidden])').map(text),
         gray: findAll('button:not([hidden])').map((one) => one.ariaDisabled === 'true'),
         hint: find('> .hint'), unsent: find('> .unsent'),
-        sent: findAll('> .sent p').map(text), commands: findAll('.commands li').map(text),
+        sent: findAll('> .sent p:not([data-state=spoken])').map(text),
+        spoken: findAll('> .sent [data-state=spoken]').map(text), commands: findAll('.commands li').map(text),
         questions: findAll('.ask').filter((one) => one.checkVisibility()).map(question),
         own: findAll('.own > div').map(ownRow), hasLog: log.checkVisibility(), log: log.open ? linesOf(log) : null,
         hasStack: stack.checkVisibility(), stack: stack.open ? linesOf(stack) : null,
@@ -302,7 +312,7 @@ export function glances(browser: Browser): Promise<Glance[]> {
       const [status, note, rest] = row.querySelector('.brief').children;
       return {
         name: text(row.querySelector('.open')), status: text(status), text: text(note) + text(rest),
-        button: text(row.querySelector('.toggle')), height: row.closest('article').offsetHeight,
+        button: [...row.querySelectorAll('.toggle, .answer')].map(text).join(''), height: row.closest('article').offsetHeight,
       };
     });
   `);
