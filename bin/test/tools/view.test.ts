@@ -271,7 +271,9 @@ describe('viewOf', LIMIT, () => {
     const [done, at, later] = [{ state: 'done', seconds: 0.02, by: 'ana' }, ago(3), ago(2)];
     const [since, justBefore] = [at, new Date(Date.parse(at) - 25).toISOString()]; // by less than they are rounded
     const named = (by: string): View['commands'][number] => listed(`4 min ago · pause by ${by}`, 'done');
-    const pauses = ['ben', 'cy'].map((by) => ({ ...done, command: 'pause', by, at: by === 'cy' ? justBefore : ago(4) }));
+    const pauses = ['ben', 'cy'].map((by) => {
+      return { ...done, command: 'pause', by, at: by === 'cy' ? justBefore : ago(4) };
+    });
     const release = { ...done, command: 'resume', at: later, value: { released: true } };
     const saves = [5, 4].map((minutes) => ({ ...SAVE, value: 'x', at: ago(minutes), by: 'ana' }));
     const [ended, gone] = [{ ended: 'exit code 7', exitCode: 7 }, { failure: { fault: 'offline' } }] as const;
@@ -289,7 +291,9 @@ describe('viewOf', LIMIT, () => {
       [{ status: 'paused', commands: pauses }, { commands: [
         listed('3 min ago · pause by cy', 'done'), named('ben'),
       ] }], // nobody knows since when
-      [{ status: 'active', commands: saves }, { commands: [listed('5 min ago · save-state by ana done in 0.50 s: x', 'done')] }],
+      [{ status: 'active', commands: saves }, {
+        commands: [listed('5 min ago · save-state by ana done in 0.50 s: x', 'done')],
+      }],
       [{ status: 'active', commands: [saves[1], FAILED] }, { commands: [], unsaved: 'save failed 2 min ago: ENOSPC' }],
       [{ status: 'active', commands: [FAILED, { ...FAILED, at }] }, {
         commands: [listed('2 min ago · save-state failed after 0.50 s: ENOSPC', 'failed')],

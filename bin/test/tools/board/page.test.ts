@@ -135,6 +135,11 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     await board.open(...STATES.map(([state]) => state));
     const all = await cards(browser);
     for (const [id, [, expected]] of STATES.entries()) assert.deepEqual(all[id], { ...all[id], ...expected });
+    const takesRoom = await browser.run(`
+      const all = [...document.querySelectorAll('.body > .sent')];
+      return all.filter(({ innerText }) => innerText.includes('ENOSPC')).map((one) => getComputedStyle(one).position !== 'absolute');
+    `);
+    assert.deepEqual(takesRoom, [false, true], 'unless it is only spoken');
   });
 
   it('has the worst state in its title and its icon', async () => {
@@ -158,12 +163,16 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       [plotted('constructor', 1, 3, 2), '2', 'M23L1L12'], [plotted('', 0, 0), '0', 'M12L12'],
       [plotted('loss', 0.123_456_789, -0.123_456_789), '-0.123457', 'M1L23'],
       [plotted('huge', -1.7e308, 1.7e308), '1.7e+308', 'M23L1'],
+      [{ name: 'tiny', value: -2.199e-6 }, '-2.199e-6', null],
+      [{ name: 'small', value: 0.000_123_456 }, '0.000123456', null],
       [plotted('gap', 1, 3, null, null, 1, 3), '3', 'M23L1M23L1'],
     ];
     const run = ['pid', 'command'].map((name) => ({ name, value: 7, isRun: true as const }));
     const progress = { name: 'epoch', done: 1, of: 2, text: '50 %' };
     await board.open({ fields: rows.map(([entry]) => entry) }, {
-      fields: [...run, plotted('epoch', 0, 1), { name: 'of', value: 2 }, plotted('learningRate', 0.01, 0.01), plotted('step', 1, 13_696_800)],
+      fields: [
+        ...run, plotted('epoch', 0, 1), { name: 'of', value: 2 }, plotted('learningRate', 0.01, 0.01), plotted('step', 1, 13_696_800),
+      ],
       progress,
     });
     await browser.activate('[data-id="1"] .process summary');
@@ -750,7 +759,8 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
         ['t8', 'asks', MESSAGE], ['t9', 'asked 3 min ago', `2 questions, first: ${MESSAGE}`],
         ['t2', 'active', 'save failed: ENOSPC ·'], ['t5', 'crashed', '3 min ago: exit code 7'],
         ['t3', 'paused', '3 min ago by ana: GPU'], ['evaluation-nightly', 'active', ''],
-        ['t1', 'active', '7 %, 3 min left'], ['t6', 'active', ''], ['t7', 'active', 'not paused: x ·for 3 min · CPU 2.07 s'],
+        ['t1', 'active', '7 %, 3 min left'], ['t6', 'active', ''],
+        ['t7', 'active', 'not paused: x ·for 3 min · CPU 2.07 s'],
         ['t11', 'active', ''], ['t12', 'active', ''], ['t4', 'ended', '3 min ago by ana: GPU · saved states/1'],
       ]);
       assert.equal(await browser.title(), '2 asking – control-board');

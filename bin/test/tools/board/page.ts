@@ -312,7 +312,8 @@ export function glances(browser: Browser): Promise<Glance[]> {
       const [status, note, rest] = row.querySelector('.brief').children;
       return {
         name: text(row.querySelector('.open')), status: text(status), text: text(note) + text(rest),
-        button: [...row.querySelectorAll('.toggle, .answer')].map(text).join(''), height: row.closest('article').offsetHeight,
+        button: [...row.querySelectorAll('.toggle, .answer')].map(text).join(''),
+        height: row.closest('article').offsetHeight,
       };
     });
   `);
