@@ -952,7 +952,6 @@ export function isAllowedHost(authority: string, names: readonly string[]): bool
 
 function createPolicy({ host, token, allowedHosts }: ThreadData) {
   const hostHint = 'use localhost, an IP address, or a name that the program allows';
-  const tokenHint = 'set CONTROL_TOKEN_FILE or CONTROL_TOKEN';
   let allowedAuthority: string | undefined; // cached: most requests have the same
   /** Returns an error response to a malformed request (RFC 9112 §3.2), a web page's, or one without the token. */
   return ({ method, httpVersion }: IncomingMessage, head: RequestHead, isUnix: boolean): PreparedResponse | null => {
@@ -972,7 +971,7 @@ function createPolicy({ host, token, allowedHosts }: ThreadData) {
     // Comparing digests takes a time that reveals nothing about the token.
     const [one, other] = [given ?? '', token].map((text) => createHash('sha256').update(text).digest());
     if (timingSafeEqual(one as Buffer, other as Buffer)) return null;
-    const error = `${given === undefined ? 'Missing' : 'Wrong'} token: ${tokenHint}`;
+    const error = `${given === undefined ? 'Missing' : 'Wrong'} token: set CONTROL_TOKEN_FILE or CONTROL_TOKEN`;
     return prepare(401, { error }, 'WWW-Authenticate', 'Bearer');
   };
 }
@@ -2806,7 +2805,7 @@ export interface System<Commands = Record<string, Record<string, keyof ValueType
   /** Does one piece of the work. Called repeatedly while the system is active. */ step(control: Control): unknown;
   /** Called with the address of the web API before the first step. If it fails, so does the launch. */
   onListening?(address: WebApiAddress): unknown;
-  /** Called while the status is `pausing`. If it fails, the system stays active. */
+  /** Called while `pausing`, also before a save, but not for a shutdown. If it fails, the system stays active. */
   onPaused?(request: CommandRequest): unknown;
   /** Called while the status is `resuming`. If it fails, the system stays paused. */
   onResumed?(request: CommandRequest): unknown;
@@ -2838,7 +2837,7 @@ export interface LaunchConfig extends Pick<WebApiServerOptions,
   startPaused?: boolean | StatusCause | readonly StatusCause[] | undefined;
 }
 
-const tell = (text: string): unknown => process.stderr.isTTY && process.stderr.write(`${text}\n`);
+const tell = (text: string): unknown => process.stderr.isTTY && console.error(text); // which may have gone
 
 function sayWhere(address: WebApiAddress, name: string = 'the web API'): void {
   tell(`${name} listens at ${address.port === 0 ? address.socketPath : `http://${placeOf(address)}`}`);
@@ -2953,7 +2952,8 @@ export async function launch<Commands>(system: System<Commands>, config: LaunchC
     const run = (): unknown => declared[name]?.run(request.arguments, request, control);
     server.report(await (name in declared ? callHook(name, run) : commands[name as ControlCommand](request)));
   };
-  const sayEnding = (): unknown => status === ACTIVE && tell('ending after this step (again: at once)');
+  const phase = (): string => status === SHUTTING_DOWN ? 'the last save' : 'this step';
+  const sayEnding = (): unknown => isOver || tell(`ending after ${phase()} (again: at once)`);
   let killsAfter = Infinity;
   const onSignal = (name: NodeJS.Signals): void => {
     if (name === 'SIGUSR2') return void server.post('save-state', { reason: name });

@@ -45,7 +45,7 @@ const IDLE_MS = 10_000;
 
 const [MINIMAL, OWN_THREAD] = ['a minimal node:http server', "node:http in the program's thread"];
 
-/** What is measured, the units, and what it is compared with. The first five are the table in README.md. */
+/** What is measured, the units, and what it is compared with. */
 const FIGURES = {
   throughput: ['GET, POST, and POST that wakes the program, per second over 32 connections', ['%'], MINIMAL],
   busy: ['p99 of GET and POST while the program computes and never yields', ['ms'], OWN_THREAD],

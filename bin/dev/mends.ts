@@ -16,8 +16,7 @@ Usage: node bin/dev/run.mjs mends [--check] [WORD ...]
 
 Undoes the mends of the bugs in ${BUGS}, each in a copy of this folder, and runs the test of the
 bug, which must fail. Before that, all these tests must pass. With words, only the bugs that contain one of them. Takes
-about ten minutes. The
-tests of control-run and of sockets need Linux and root.
+about ten minutes. The tests of control-run and of sockets need Linux and root.
 
 Options:
 ${describeOptions(OPTIONS)}

@@ -66,6 +66,23 @@ describe('launch() on a terminal', { ...LIMIT, skip: lacks('script') }, () => {
   });
 });
 
+describe('launch() on a terminal that has gone', LIMIT, () => {
+  it('still saves at a SIGINT', async (t) => {
+    const host = runHost(t, `
+      process.stderr.isTTY = true;
+      const step = () => Promise.all([sleep(2000), new Promise((resolve) => obey({ 'go on': resolve }))]);
+      await launchHost({ step, saveState: () => say('saved') });
+    `);
+    await host.hear();
+    host.process.stderr?.destroy();
+    host.process.kill('SIGINT');
+    await sleep(1500); // meanwhile, it says that it ends after the step
+    host.order('go on');
+    assert.equal(await host.hear(), 'saved');
+    assert.equal((await host.ended).code, 0);
+  });
+});
+
 describe('launch() in a worker thread', LIMIT, () => {
   it('warns that it receives no signals', async (t) => {
     const host = runHost(t, `
