@@ -42,6 +42,8 @@ interface Choice {
   obstacle?: string | undefined;
 }
 
+type Failed = { error: string; exitCode: number };
+
 /** A system in a log. */
 interface Logged {
   /** Of its machine. */
@@ -122,11 +124,11 @@ async function choose(
       if (target.socket === undefined) await addRunning(target);
     }
     if (targets.some(({ socket }) => socket === undefined)) continue;
-    const running = await Promise.all(targets.map(findRunning));
-    const known = running.filter((found): found is Choice => !('error' in found));
-    const [obstacle] = running.flatMap((found) => 'error' in found ? found.error : []);
     const [text, meant] = foldersFor(word, folders);
     const isMeant = (entry: Body): boolean => text === '' || isNamed(entry, text);
+    const running = await Promise.all(targets.map((target) => findRunning(target, isMeant)));
+    const known = running.filter((found): found is Choice => !('error' in found));
+    const [obstacle] = running.flatMap((found) => 'error' in found ? found.error : []);
     const name = known.length === 0 && text !== '' ? word : undefined;
     choices.push(...known, ...meant.map(({ machine }) => ({ machine, isMeant, name, obstacle })));
   }
@@ -140,12 +142,12 @@ function isFile(word: string): boolean {
   return statSync(word, { throwIfNoEntry: false })?.isSocket() !== true;
 }
 
-async function findRunning({ client }: Pick<Target, 'client'>): Promise<Choice | { error: string; exitCode: number }> {
+async function findRunning({ client }: Pick<Target, 'client'>, isPast?: Choice['isMeant']): Promise<Choice | Failed> {
   const reply = await client.request('info');
   if (!reply.ok) return { error: reply.error, exitCode: failure(reply).exitCode };
   const [{ body }, { machine }] = [reply, client];
   const path = logPathIn(body);
-  const isMeant = (entry: Body): boolean => isOf(entry, body);
+  const isMeant = (entry: Body): boolean => isOf(entry, body) || isPast?.(entry) === true; // a predecessor
   const other = excerptOf(Object(body['log']).path);
   const obstacle = `its log is on ${machine.label}, but is not found there: '${other}'`;
   if (machine.log !== undefined && other !== '') return { machine, isMeant, name: client.title, obstacle };

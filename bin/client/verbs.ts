@@ -20,8 +20,8 @@ import { watch } from './watch.ts';
 
 const dial: Verb = verb({
   name: 'dial', isLocal: true,
-  help: 'the far end of --via, for a key that permits nothing else in authorized_keys: restrict,command="control-client ' +
-    'dial" ssh-ed25519 … It reaches all sockets and ports that its user does',
+  help: 'the far end of --via, for an SSH key that permits nothing else',
+  example: 'dial, in authorized_keys: restrict,command="control-client dial --no-log" ssh-ed25519 …',
   options: { 'no-log': { type: 'boolean', help: 'dial: tell no logs' } },
   run: ({ values }) => runDial(values['no-log'] !== true), // the input keeps it running
 });
@@ -138,6 +138,6 @@ export function helpOn(word: string = 'help'): string {
   if (found === undefined || found === help) return HELP.trim();
   const { name, isLocal, options: own, example = name } = found;
   const taken = Object.entries({ ...OPTIONS, ...own }).filter(([option]) => takes(found, option));
-  const options = isLocal ? {} : Object.fromEntries(taken);
+  const options = isLocal ? own ?? {} : Object.fromEntries(taken);
   return [helpOf(found), describeOptions(options), `Example: control-client ${example}`, MORE_HELP].join('\n\n');
 }

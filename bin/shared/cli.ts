@@ -161,8 +161,8 @@ function describeParseError(error: NodeJS.ErrnoException, options: Options): str
 // ───── The help ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 const LABEL_WIDTH = 22;
-/** A label and the space after it, the name of the tool in a usage or an example, or only space. */
-const START = /^(?:( +\S.*?) {2,}|(?:Usage:|Example:| {6}) \S+ | *)/;
+/** A label and the space after it, the name of the tool in a usage, or only space. */
+const START = /^(?:( +\S.*?) {2,}|(?:Usage:| {6}) \S+ | *)/;
 
 /** The lines of all options in the help. */
 export function describeOptions(options: Options): string {
@@ -182,6 +182,7 @@ export function helpLine(label: string, help: string): string {
 export function wrap(text: string, columns: number = process.stdout.columns || 80): string {
   const width = Math.max(40, Math.min(columns, 120));
   const lines = text.replaceAll(/(?<=^\S.*)\n(?=\S)/gm, ' ').split('\n').flatMap((line) => {
+    if (line.startsWith('Example: ')) return [line]; // to be copied
     const [start = '', label = ''] = START.exec(line) ?? [];
     const indent = ' '.repeat(label.length > LABEL_WIDTH - 2 ? LABEL_WIDTH : start.length);
     const rows = start.length > indent.length ? [start, indent] : [start];

@@ -32,7 +32,7 @@ without LABEL means all machines.
 /** The same for a tool that takes one. */
 export const ONE_TARGET_HELP: string = `
 TARGET is the NAME, NAME-PID or PID of a system, HOST:PORT, :PORT or unix:PATH; with --via gpu1, also gpu1/NAME. Without
-TARGET, it is the only system that runs here.
+TARGET, it is the only system that runs here, or the one at localhost:8391.
 `.trim();
 
 /** For tools that take several. */
