@@ -11,7 +11,7 @@ import { EXIT } from '../../shared/cli.ts';
 import type { Readable } from 'node:stream';
 
 const LEFT_OUT = ['.git', '.dev', '.test', 'dist', 'node_modules', 'states'];
-const MARK = 'CONTROL_TRIAL'; // a variable, whose value is the path of the copy
+const MARK = 'TRIAL_FOLDER'; // a variable, whose value is the path of the copy
 const CLOSE_MS = 1000; // for the rest of the output of a process that has ended; one without the mark may keep it open
 const FILES_AT_ONCE = 3;
 const MAX_PASSES = 10;
