@@ -43,14 +43,19 @@ const STATES: [state: State, card: Partial<Card>][] = [
     commands: ['2 s ago · x expired', '3 s ago · load done in 0.50 s'],
     gray: [false, false, false], level: 'good', buttons: ['Pause', 'Save', 'Shut down'], hint: '', hasLog: false,
   }],
-  [{ ...PAUSED, status: 'pausing' }, { gray: [false, false, false], buttons: ['Resume', 'Save', 'Shut down'] }],
+  [{ ...PAUSED, status: 'pausing', ...sent(1, 'save-state', 'done', 'accepted, but the server reports no outcome') }, {
+    gray: [false, false, false], buttons: ['Resume', 'Save', 'Shut down'],
+    sent: ['✓ accepted, but the server reports no outcome'], spoken: [],
+  }],
   [{ ...PAUSED, ...FAILED, ...sent(1, 'save-state', 'failed', 'not saved: ENOSPC'), unsaved: 'save failed: ENOSPC' }, {
     status: 'paused', level: 'bad', statusLevel: 'warn', unsaved: 'save failed: ENOSPC', sent: [],
     spoken: ['✗ not saved: ENOSPC'],
   }],
   [CRASHED, { status: 'crashed', cause: 'exit code 7', gray: [true, true, true], level: 'bad' }],
   [ENDED, { status: 'ended', gray: [true, true, true], level: 'ended' }],
-  [PAUSED, { status: 'paused', level: 'warn', buttons: ['Resume', 'Save', 'Shut down'] }],
+  [{ ...PAUSED, ...sent(1, 'save-state', 'done', 'saved a'), saved: 'saved a 1 s ago' }, {
+    status: 'paused', level: 'warn', buttons: ['Resume', 'Save', 'Shut down'], sent: [], spoken: ['✓ saved a'],
+  }],
   [{ process: 'process 7 on gpu3', target: 'gpu3:1', fields: [
     { name: 'CPU seconds', value: 1 }, { name: 'run.CPU seconds', value: 2.07, isRun: true },
   ] }, { place: 'process 7 on gpu3 · CPU 2.07 s · gpu3:1' }],
