@@ -21,7 +21,7 @@ import { watch } from './watch.ts';
 const dial: Verb = verb({
   name: 'dial', isLocal: true,
   help: 'the far end of --via, for an SSH key that permits nothing else',
-  example: 'dial, in authorized_keys: restrict,command="control-client dial --no-log" ssh-ed25519 …',
+  example: 'dial --no-log    # authorized_keys: restrict,command="control-client dial --no-log" ssh-ed25519 …',
   options: { 'no-log': { type: 'boolean', help: 'dial: tell no logs' } },
   run: ({ values }) => runDial(values['no-log'] !== true), // the input keeps it running
 });
