@@ -173,7 +173,7 @@ class Stage {
       for (const word of words) shown.push(await this.#type(typed(word), input));
       return mergeShown(words, shown);
     }
-    const before = this.#countServed();
+    const before = this.#countAnew();
     const running = Promise.all(words.map((word) => this.#start(typed(word), input)));
     return this.#leave(line, words.length, before, running.then((shown) => mergeShown(words, shown)));
   }
@@ -185,7 +185,7 @@ class Stage {
       this.#running = undefined;
       return [...lines, ...count > 1 ? this.#newPosts().sort() : this.#newPosts()];
     }
-    const before = this.#countServed();
+    const before = this.#countAnew();
     const shown = this.#start(line, input);
     if (line.endsWith(' &')) return this.#leave(line, 1, before, shown);
     return [...await shown, ...this.#newPosts()];
@@ -213,6 +213,12 @@ class Stage {
     const isSeen = (): boolean => running.hasEnded || this.#countServed() >= servedBefore + requestsOf(count);
     await until(isSeen, () => `${line}: asks no system`);
     return [];
+  }
+
+  /** Begins to count what meets each puppet. Returns how many requests have been served before. */
+  #countAnew(): number {
+    for (const { puppet } of this.#puppets.values()) puppet.set({});
+    return this.#countServed();
   }
 
   /** How many requests have been served, wait for a puppet, or have been refused. */
