@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { closeSync, constants, mkdtempSync, openSync, rmSync } from 'node:fs';
+import { closeSync, constants, existsSync, mkdtempSync, openSync, rmSync } from 'node:fs';
 import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -307,8 +307,20 @@ export function assertHarmless(text: string): void {
 /** A new folder, removed at the end of the test. */
 export function makeFolder(t: { after(end: () => void): void }): string {
   const folder = mkdtempSync(join(tmpdir(), 'control-'));
-  t.after(() => rmSync(folder, { recursive: true, force: true, maxRetries: 5 })); // processes may write while they end
+  t.after(() => removeFolder(folder));
   return folder;
+}
+
+/** Removes a folder in which processes may write while they end, and a server puts back its socket. */
+async function removeFolder(folder: string): Promise<void> {
+  for (let left = 9; existsSync(folder); left -= 1) {
+    try {
+      rmSync(folder, { recursive: true, force: true }); // its `maxRetries` would not remove what came meanwhile
+    } catch (error) {
+      if (left === 0) throw error;
+      await sleep(20);
+    }
+  }
 }
 
 /** A path for a Unix socket, in a folder that is removed at the end of the test. */
