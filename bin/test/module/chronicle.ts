@@ -179,6 +179,8 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
       const { by, reason, until } = published === null ? {} : cause;
       const isBack = running !== null && before.name === status.statusName;
       const holds = published === null ? [] : published.holds;
+      const mayHaveReleased = running === null && status === ACTIVE; // just before, on its own
+      if (mayHaveReleased) for (const { by } of holds) note('release', from, by, false);
       publish(since[0], isBack ? before : { name: status.statusName, by, reason, since, until, holds });
       changedAt = Infinity;
     };
@@ -217,7 +219,7 @@ function sourceOf(scenario: Scenario, seed: number, name: string, log: string): 
       const start = Math.min(from, releasesNotedAt);
       releasesNotedAt = Date.now();
       if (left.length === holds.length) return;
-      for (const { by } of holds) if (!left.some((hold) => hold.by === by)) note('release', start, by);
+      for (const { by } of holds) if (!left.some((hold) => hold.by === by)) note('release', start, by, true);
       publish(start, { ...published, holds: left });
     };
 

@@ -196,7 +196,10 @@ export class Judge {
         return this.#take(life, id, { from, to, command, by, reason, text, ended }, decidedAt);
       }
       case 'interrupted': return void life.interruptions.push(to);
-      case 'release': return void life.released.push({ by: rest[0], isSure: life.closedAt === Infinity });
+      case 'release': {
+        const [by, isSure] = rest;
+        return void life.released.push({ by, isSure: isSure && life.closedAt === Infinity });
+      }
       case 'done': {
         const [id, outcome] = rest as [string, Outcome];
         const { reason = '' } = life.taken.get(id) as Taken;
