@@ -607,7 +607,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
     assert.deepEqual(await browser.findAll('#systems :is(img, script, b), #filter img, body > img'), []);
   });
 
-  it('leaves no holes between cards, which keep their columns when others grow', async () => {
+  it('leaves no holes between cards, which keep their columns when others grow, and does not scroll', async () => {
     const states = (...lengths: number[]): State[] => lengths.map((length) => {
       return { fields: Array.from({ length }, (_, index) => ({ name: `${index}`, value: index })), hasLog: true };
     });
@@ -631,6 +631,13 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       await checkPlaces(count);
       await board.show(...states(width / 80, 9, 1, 5, 0, 2, 3));
       await checkPlaces(count);
+      for (const wanted of [1e6, 100]) { // the end of the page, and somewhere else
+        const y = await browser.run<number>('scrollTo(0, arguments[0]); return scrollY', wanted);
+        assert.ok(y > 0);
+        await board.show(...states(width / 80, 9, 1, 5, 0, 2, 3));
+        assert.equal(await browser.run('return scrollY'), y, `${count} columns`);
+      }
+      await browser.run('scrollTo(0, 0)');
       await browser.activate('.log summary');
       await browser.run('return new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))');
       await checkPlaces(count);
