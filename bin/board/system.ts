@@ -48,8 +48,10 @@ export interface SentCommand {
   state: 'sent' | 'done' | 'failed';
   /** The outcome. */
   text: string;
-  /** The parameter whose argument was refused. */
+  /** The parameter whose argument was refused; empty if there is none. */
   parameter?: string;
+  /** Whether the system reports the outcome, too. */
+  isReported?: boolean;
 }
 
 /** The state in a response to a page, without the samples and own commands that the page has. */
@@ -215,8 +217,8 @@ export class BoardSystem extends FollowedSystem {
     const seconds = (performance.now() - start) / 1000;
     sent.state = error === '' ? 'done' : 'failed';
     sent.text = client.shorten(summary) || `${describeDone(command, value)} (${seconds.toFixed(1)} s)`;
-    const parameter = excerptOf(reply.ok ? undefined : reply.body['parameter']);
-    if (parameter !== '') sent.parameter = parameter;
+    if (!reply.ok) sent.parameter = excerptOf(reply.body['parameter']);
+    sent.isReported = hasEnded(received);
     if (command === 'shutdown' && sent.state === 'done') { // the program may end before it can report that
       this.noteSave({ command, state: 'done', value: received.value, at: new Date().toISOString(), by: BY });
       if (reply.fault !== 'offline') this.confirmShutdown({ by: BY, reason });
@@ -232,9 +234,7 @@ export class BoardSystem extends FollowedSystem {
   }
 
   /** Where a page shows the outcome of a command: in the row of an own command, or in the place for all others. */
-  #placeOf(command: string): string {
-    return this.declares(command) ? command : '';
-  }
+  #placeOf(command: string): string { return this.declares(command) ? command : ''; }
 
   protected override noteRestart(): void {
     super.noteRestart();
@@ -255,7 +255,7 @@ export class BoardSystem extends FollowedSystem {
     const view = viewOf(this);
     const atButtons = this.#sent.filter((sent) => sent.state === 'failed' || this.declares(sent.command));
     const shown = atButtons.map((sent) => commandsOf(info).filter(({ command, by, state }) => {
-      return command === sent.command && by === BY && state === sent.state;
+      return command !== 'save-state' && command === sent.command && by === BY && state === sent.state;
     }).at(-1)?.['id']);
     return {
       ...view,

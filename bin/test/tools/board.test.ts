@@ -63,7 +63,8 @@ describe('control-board', LIMIT, () => {
     const response = await board.post('/api/systems/0/pause?reason=why%20not%3F&by=eve');
     assert.deepEqual([response.status, await response.json()], [202, { result: 'sent', id: 1 }]);
     const failed = await untilSystem(board, ({ sent: [latest] }) => latest?.state === 'failed');
-    assert.equal(failed.sent[0]?.text, 'not paused: onPaused failed: GPU busy');
+    const [{ text, isReported } = {}] = failed.sent;
+    assert.deepEqual([text, isReported], ['not paused: onPaused failed: GPU busy', true]);
     await untilSystem(board, ({ sent: [latest], commands: all }) => latest?.state === 'failed' && all.length === 0);
     const { commands } = await getInfo(address.port);
     assert.deepEqual([commands[0]?.by, commands[0]?.reason], ['ana@phone', 'why not?']);

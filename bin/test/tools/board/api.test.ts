@@ -224,13 +224,14 @@ describe('The web API of control-board', LIMIT, () => {
     for (const [body, text, parameter] of [
       ['', 'evaluate: note must be a string, got nothing', 'note'],
       ['{"episodes":5000,"note":""}', 'evaluate: episodes must be an integer from 1 to 1000, got 5000', 'episodes'],
-      ['{"note":"","__proto__":{}}', /^evaluate: .*__proto__/, undefined],
+      ['{"note":"","__proto__":{}}', /^evaluate: .*__proto__/, ''],
     ] as const) {
       const { id } = await (await board.post(path, {}, body)).json() as { id: number };
       const { sent } = await untilSystem(board, (one) => areDone(one) && one.sent.some((command) => command.id === id),
         DECLARING);
       const [shown, ...others] = sent.filter(({ command }) => command === 'evaluate');
       assert.deepEqual([shown?.id, shown?.state, shown?.parameter, others], [id, 'failed', parameter, []]);
+      assert.equal(shown?.isReported, false);
       if (typeof text === 'string') assert.equal(shown?.text, text);
       else assert.match(shown?.text ?? '', text);
     }

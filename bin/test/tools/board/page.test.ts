@@ -26,6 +26,9 @@ const GUARD_MS = 500; // questions take no answer before, after something has mo
 const LONG = 'w'.repeat(200);
 const REASON = '.own form > input'; // of the first own command
 
+/** A save whose outcome the system reports, too. */
+const NOT_SAVED = sent(1, 'save-state', 'failed', 'not saved: ENOSPC', { isReported: true });
+
 /** What the board sends, and what the card shows. */
 const STATES: [state: State, card: Partial<Card>][] = [
   [{ status: '', word: 'connecting', heading: 'connecting', level: 'none', isControllable: false }, {
@@ -47,13 +50,13 @@ const STATES: [state: State, card: Partial<Card>][] = [
     gray: [false, false, false], buttons: ['Resume', 'Save', 'Shut down'],
     sent: ['✓ accepted, but the server reports no outcome'], spoken: [],
   }],
-  [{ ...PAUSED, ...FAILED, ...sent(1, 'save-state', 'failed', 'not saved: ENOSPC'), unsaved: 'save failed: ENOSPC' }, {
+  [{ ...PAUSED, ...FAILED, ...NOT_SAVED, unsaved: 'save failed: ENOSPC' }, {
     status: 'paused', level: 'bad', statusLevel: 'warn', unsaved: 'save failed: ENOSPC', sent: [],
     spoken: ['✗ not saved: ENOSPC'],
   }],
   [CRASHED, { status: 'crashed', cause: 'exit code 7', gray: [true, true, true], level: 'bad' }],
   [ENDED, { status: 'ended', gray: [true, true, true], level: 'ended' }],
-  [{ ...PAUSED, ...sent(1, 'save-state', 'done', 'saved a'), saved: 'saved a 1 s ago' }, {
+  [{ ...PAUSED, ...sent(1, 'save-state', 'done', 'saved a', { isReported: true }), saved: 'saved a 1 s ago' }, {
     status: 'paused', level: 'warn', buttons: ['Resume', 'Save', 'Shut down'], sent: [], spoken: ['✓ saved a'],
   }],
   [{ process: 'process 7 on gpu3', target: 'gpu3:1', fields: [
@@ -145,6 +148,14 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       return all.filter(({ innerText }) => innerText.includes('ENOSPC')).map((one) => getComputedStyle(one).position !== 'absolute');
     `);
     assert.deepEqual(takesRoom, [false, true], 'unless it is only spoken');
+  });
+
+  it('shows no failed save of its own that a later one has replaced, and one that was refused', async () => {
+    const unsaved = 'save failed 3 h ago: ENOSPC';
+    await board.open({ ...NOT_SAVED, saved: 'saved b 1 s ago' }, { ...sent(1, 'save-state', 'failed', 'busy'), unsaved });
+    assert.deepEqual((await cards(browser)).map(({ sent: shown, spoken }) => [shown, spoken]), [
+      [[], ['✗ not saved: ENOSPC']], [['✗ busy'], []],
+    ]);
   });
 
   it('has the worst state in its title and its icon', async () => {
@@ -815,6 +826,22 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       assert.deepEqual([row?.name, row?.status, row?.button], ['t1', 'paused', 'Resume']);
     });
 
+    it('keeps the button of a row while it is touched, and the focus in the row', async () => {
+      const buttonOf = async (): Promise<string | undefined> => (await glances(browser))[0]?.button;
+      const asks = many({ ...PAUSED, ...asking(ask('q1')) });
+      await board.open(...asks);
+      await browser.run('dispatchEvent(new PointerEvent("pointerdown"))');
+      await board.show(...many(PAUSED));
+      assert.equal(await buttonOf(), 'Answer', 'a press may be on its way');
+      await browser.run('dispatchEvent(new PointerEvent("pointerup"))');
+      await skip(browser, SETTLE_MS);
+      await board.show(...many(PAUSED));
+      assert.equal(await buttonOf(), 'Resume');
+      await browser.run('document.querySelector(".toggle").focus()');
+      await board.show(...asks);
+      assert.deepEqual([await buttonOf(), await focused(browser)], ['Answer', 't1']);
+    });
+
     it('filters by state and by search', async () => {
       const chips = (): Promise<string[]> => browser.run(`
         return [...document.querySelectorAll('#chips button')].map((chip) => chip.innerText + ' ' + chip.ariaPressed);
@@ -915,7 +942,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       await browser.press('Enter');
       await board.takes('0/set {"rate":1.5}');
       await browser.run('document.querySelector(".own details").open = false');
-      await board.show({ accepts, ...sent(1, 'set', 'failed', 'set: rate must be … 1', 'rate') });
+      await board.show({ accepts, ...sent(1, 'set', 'failed', 'set: rate must be … 1', { parameter: 'rate' }) });
       await seesErrors(['rate must be … 1', '']); // the row is open again
       await type(field('set', 'rate'), '0.5');
       await seesErrors(['', '']);
@@ -936,7 +963,7 @@ describe('The page of control-board', { ...LIMIT, skip: lacks('chromium', 'chrom
       `, field('set', 'rate'));
       assert.equal(described, 'from 0 to 1||');
       await browser.run('document.querySelector(".own details").open = false');
-      await board.show({ accepts, ...sent(3, 'set', 'failed', 'set: rate must be … 1', 'rate') });
+      await board.show({ accepts, ...sent(3, 'set', 'failed', 'set: rate must be … 1', { parameter: 'rate' }) });
       await seesRow('set', ({ outcome, isOpen: isShown }) => {
         assert.deepEqual([outcome, isShown], [['✗ set: rate must be … 1'], false]);
       });

@@ -150,8 +150,10 @@ export function answered(id: string, by: string = 'ana@phone'): AskEnd[] {
 }
 
 /** A command that the board has sent. */
-export function sent(id: number, command: string, state: SentCommand['state'], text = '', parameter?: string): State {
-  return { sent: [{ id, command, state, text, ...(parameter !== undefined && { parameter }) }] };
+export function sent(
+  id: number, command: string, state: SentCommand['state'], text = '', more: Partial<SentCommand> = {},
+): State {
+  return { sent: [{ id, command, state, text, ...more }] };
 }
 
 /** A command in the list of the latest ones. */
